@@ -1,0 +1,63 @@
+# cputune: what a newcomer types. `make help` lists it.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help search test lint format system-deps bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+search: $(VENV)/.demo ## install cputune with the demo model and search this machine (ARGS='--budget 60s')
+	@$(BIN)/cputune search $(ARGS)
+
+test: $(VENV)/.dev ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy (strict), import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## rewrite the code in its style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+system-deps: ## install what tests need from Debian's packages
+	@echo "system-deps: nothing needed yet"
+
+bench: $(VENV)/.dev ## measure what docs and issues claim, on a quiet machine
+	@$(BIN)/python -m tests.benchmarks.run $(ARGS)
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "cputune needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) can't make virtual environments: install it with apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(call need-compiler)
+	@echo "installing cputune (llama.cpp is compiled once, about 5 minutes on 2 cores)"
+	@$(INSTALL) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(call need-compiler)
+	@echo "installing cputune with its tests' needs (llama.cpp is compiled once, about 5 minutes on 2 cores)"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+# An engine that is installed already needs no compiler; otherwise say so before the build starts.
+define need-compiler
+$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("llama_cpp"))' \
+	|| { command -v "$${CC:-cc}" >/dev/null && command -v "$${CXX:-c++}" >/dev/null; } \
+	|| { echo "no C/C++ compiler found (looked for $${CC:-cc} and $${CXX:-c++}): llama.cpp is built from source; install one with apt-get install build-essential" >&2; exit 1; }
+endef
