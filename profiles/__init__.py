@@ -1,0 +1,1 @@
+"""What is known: vocabulary, stored measurements and published profiles."""

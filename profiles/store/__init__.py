@@ -1,0 +1,71 @@
+"""The store: every query on what was measured and published, as verbs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+from profiles.store.catalog import Catalog
+from profiles.store.comparisons import Comparisons
+from profiles.store.database import BUSY_TIMEOUT_S, Database, parse_url
+from profiles.store.owner import is_alive, owner_token
+from profiles.store.published import Published
+from profiles.store.schema import prepare
+from profiles.store.studies import Studies
+from profiles.store.trials import Trials
+
+__all__ = ["Store", "default_path", "is_alive", "owner_token"]
+
+
+def default_path(home: Path) -> Path:
+    """The SQLite database of a data folder."""
+    return home / "cputune.sqlite3"
+
+
+class Store(Catalog, Studies, Trials, Comparisons, Published):
+    """An open database.
+
+    Every writing verb is one commit of one finished thing; every reading verb sees one state. Verbs may be
+    called from any thread. All raise StoreError when the database can't be reached, written or
+    understood.
+    """
+
+    @classmethod
+    def open(cls, place: str | Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
+        """Open a database by path or SQLAlchemy URL; make it when missing, upgrade it when old.
+
+        `busy_timeout_s` is how long a write waits for another process's. Raises SchemaTooNewError, with
+        the database untouched, when a newer program wrote it, and StoreError for everything else.
+        """
+        database = Database(parse_url(place), busy_timeout_s)
+        prepare(database)
+        return cls(database)
+
+    @property
+    def url(self) -> str:
+        """The database's URL with its password, for others that keep tables in it (Optuna)."""
+        return self._database.url.render_as_string(hide_password=False)
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for another kind of database."""
+        return self._database.path
+
+    def schema_lock(self) -> AbstractContextManager[object]:
+        """Held while tables are made or altered; for others that make theirs in the same database."""
+        return self._database.schema_lock()
+
+    def backup(self, target: Path) -> Path:
+        """Copy the live database to a new file and return its path."""
+        return self._database.backup(target)
+
+    def close(self) -> None:
+        """Give back all connections; the store is not used afterwards."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

@@ -1,0 +1,216 @@
+"""One database: its connections, its sessions and its failures in plain words."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+from sqlmodel import Session, create_engine
+
+from profiles.errors import StoreError
+
+BUSY_TIMEOUT_S = 30.0
+_SCHEMA_LOCK_TIMEOUT_S = 120.0
+_to_json = partial(json.dumps, allow_nan=False, separators=(",", ":"))
+
+
+def parse_url(place: str | Path) -> URL:
+    """The URL of a database given as one, or of the SQLite file at a path.
+
+    Raises StoreError for a text that is no URL, a missing driver, or a database that only lives in memory.
+    """
+    if isinstance(place, Path) or "://" not in place:
+        return URL.create("sqlite", database=str(Path(place).expanduser().absolute()))
+    try:
+        url = make_url(place)
+        url.get_dialect().import_dbapi()
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise StoreError(
+            f"can't use this storage URL: {error}",
+            hint="give a path, or an SQLAlchemy URL whose driver is installed",
+        ) from error
+    if url.get_backend_name() != "sqlite":
+        return url
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        raise StoreError(
+            f"can't use this storage URL: {place}", hint="give the path of a file, as sqlite:////folder/name"
+        )
+    return url.set(database=str(Path(url.database).expanduser().absolute()))
+
+
+class Database:
+    """Sessions on one database.
+
+    A session lives in one call of one thread; on SQLite its connection does too, so none is ever used
+    by two threads, and a removed file is noticed by the next call instead of being written for nothing.
+    """
+
+    def __init__(self, url: URL, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self.url = url
+        self.path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+        self._busy_timeout_s = busy_timeout_s
+        self._engine = self._new_engine("rw")
+        self._writer = self._engine.execution_options(cputune_begin="BEGIN IMMEDIATE")
+
+    def reading(self) -> AbstractContextManager[Session]:
+        """A session that sees one state of the database."""
+        return self._session(self._engine)
+
+    def writing(self) -> AbstractContextManager[Session]:
+        """A session whose writes become one commit at its end, or none if it raises."""
+        # Taking the write lock first: a reader that turns writer can't wait for another one in SQLite.
+        return self._session(self._writer)
+
+    @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        """A connection that can't change the database file, not even by recovering its log."""
+        engine = self._new_engine("ro") if self.path else self._engine
+        with self.explained(), engine.connect() as connection:
+            yield connection
+
+    def schema_lock(self) -> AbstractContextManager[object]:
+        """Held by the one process that may create or alter tables; a file beside an SQLite database."""
+        if self.path is None:
+            return nullcontext()
+        return _locked(Path(f"{self.path}.lock"))
+
+    def check_place(self) -> None:
+        """Make the parent folder and write a probe there.
+
+        Raises StoreError naming the path and the user id when folder or file can't be written.
+        """
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite needs files of its own beside the database, so the folder must be writable too.
+            with tempfile.TemporaryFile(dir=self.path.parent, buffering=0) as probe:
+                probe.write(bytes(65536))
+            if self.path.exists():
+                self.path.open("r+b").close()
+        except OSError as error:
+            raise StoreError(
+                f"can't write {self.path} as user id {os.geteuid()}: {error.strerror}",
+                hint="make the folder writable for this user, free some space, or set CPUTUNE_HOME",
+            ) from error
+
+    def create_file(self) -> None:
+        """Make an SQLite file, if there is none, and switch it to write-ahead logging."""
+        if self.path is None:
+            return
+        with self.explained(), closing(self._connect("rwc")) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+    def logs_ahead(self) -> bool:
+        """Whether the SQLite file is switched to write-ahead logging; True for other databases."""
+        if self.path is None:
+            return True
+        with self.path.open("rb") as file:
+            return file.read(20)[18:] == b"\2\2"
+
+    def backup(self, target: Path) -> Path:
+        """Copy a live SQLite database to a new file, and return its path.
+
+        Raises StoreError where it can't, or where the database is not SQLite.
+        """
+        if self.path is None:
+            raise StoreError(f"can't copy {self}", hint="use the backup tool of that database")
+        try:
+            with target.open("xb"):
+                pass
+            with closing(self._connect("ro")) as source, closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"can't back up {self.path} to {target}: {error}") from error
+        return target
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._engine.dispose()
+
+    def __str__(self) -> str:
+        return str(self.path or self.url)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn the database library's errors into a StoreError of one line."""
+        try:
+            yield
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise StoreError(
+                f"database {self} (user id {os.geteuid()}): {cause}", hint=self._hint(cause)
+            ) from error
+
+    @contextmanager
+    def _session(self, engine: Engine) -> Iterator[Session]:
+        with self.explained(), Session(engine) as session, session.begin():
+            yield session
+
+    def _hint(self, cause: str) -> str:
+        if self.path and not self.path.exists():
+            return "the file was removed; run again to make a new one, or put it back"
+        for part, hint in _HINTS:
+            if part in cause:
+                return hint
+        return "see docs/store.md"
+
+    def _new_engine(self, mode: str) -> Engine:
+        if self.path is None:
+            return create_engine(self.url, json_serializer=_to_json, pool_pre_ping=True)
+        engine = create_engine(
+            self.url, json_serializer=_to_json, creator=lambda: self._connect(mode), poolclass=NullPool
+        )
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+        )
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+
+_HINTS = (
+    ("locked", "another process is writing; wait for it or end it"),
+    ("not a database", "this file is something else; move it away or name another one with --storage"),
+    ("malformed", "the file is damaged; put a backup back or move it away"),
+    ("full", "free some space; what was stored before is safe"),
+    ("readonly", "make file and folder writable for this user"),
+    ("unable to open", "make file and folder readable and writable for this user"),
+    ("no such", "the tables are not those of this program; move the file away"),
+    ("FOREIGN KEY", "store the machine, model, study or trial that this refers to first"),
+)
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("cputune_begin", "BEGIN"))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(path, timeout=_SCHEMA_LOCK_TIMEOUT_S):
+            yield
+    except Timeout as error:
+        raise StoreError(
+            f"waited {_SCHEMA_LOCK_TIMEOUT_S:g} s for {path}", hint="another process is changing the tables"
+        ) from error
