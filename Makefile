@@ -5,6 +5,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
+# GCC before 12.4 and 13.3 drops the stores to an AMX tile configuration (GCC bug 114098): llama.cpp built so
+# crashes on the first prompt. Without that optimization the build is right; pip's cache may hold a wrong one.
+UNSOUND_GCC := $(shell $${CXX:-c++} -dumpfullversion 2>/dev/null | \
+	awk -F. '$$1 < 12 || ($$1 == 12 && $$2 < 4) || ($$1 == 13 && $$2 < 3) { print $$0 }')
+LLAMA_CPP := $(if $(UNSOUND_GCC),CFLAGS="$(CFLAGS) -fno-dse" CXXFLAGS="$(CXXFLAGS) -fno-dse" $(INSTALL) --no-cache-dir,$(INSTALL)) \
+	llama-cpp-python
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -46,12 +52,14 @@ $(VENV)/bin/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(call need-compiler)
 	@echo "installing cputune (llama.cpp is compiled once, about 5 minutes on 2 cores)"
+	@$(LLAMA_CPP)
 	@$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(call need-compiler)
 	@echo "installing cputune with its tests' needs (llama.cpp is compiled once, about 5 minutes on 2 cores)"
+	@$(LLAMA_CPP)
 	@$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 

@@ -254,7 +254,8 @@ def dumps(document: Mapping[str, object], style: Format) -> str:
     """A document as text; keys keep their order."""
     if style == "json":
         return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+    # PyYAML's unescaped output does not read back for every character (U+0085 becomes a space).
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=False)
 
 
 def loads(text: str, origin: str) -> object:

@@ -28,12 +28,18 @@ class Catalog(Verbs):
     """What is measured."""
 
     def save_machine(self, machine: Machine, label: str) -> MachineRecord:
-        """Store a machine, or renew the description and label of a known fingerprint."""
+        """Store a machine, or renew the description and label of a known fingerprint.
+
+        A bandwidth measured earlier is kept by a description that has none.
+        """
         with self._database.writing() as session:
             row = session.get(MachineRow, machine.fingerprint)
             if row is None:
                 row = MachineRow(fingerprint=machine.fingerprint, label=label, document={}, created_at=now())
-            row.label, row.document = label, dict(machine.to_json())
+            document = machine.to_json()
+            if document.get("bandwidth") is None:
+                document |= {name: row.document.get(name) for name in ("bandwidth", "bandwidth_gbps")}
+            row.label, row.document = label, document
             session.add(row)
             return _machine(row)
 

@@ -50,7 +50,8 @@ class Comparisons(Verbs):
         Raises NotFoundError for an unknown comparison, StoreError for one that has ended.
         """
         with self._database.writing() as session:
-            if existing(session, ComparisonRow, comparison_id, "comparison").finished_at is not None:
+            parent = existing(session, ComparisonRow, comparison_id, "comparison", for_update=True)
+            if parent.finished_at is not None:
                 raise StoreError(f"comparison {comparison_id} has ended; it takes no more pairs")
             count = session.exec(select(func.count()).where(PairRow.comparison_id == comparison_id)).one()
             row = PairRow(

@@ -24,9 +24,8 @@ class Trials(Verbs):
     def start_trial(self, study_id: str, config: Config, owner: str, *, stage: str = "") -> TrialRecord:
         """Record that a configuration is being tried; NotFoundError for an unknown study."""
         with self._database.writing() as session:
-            # The study's row is locked where a database can, so that numbers stay without gaps.
-            existing(session, StudyRow, study_id, "study")
-            session.exec(select(StudyRow.id).where(StudyRow.id == study_id).with_for_update()).one()
+            # Locked, so that two starts at once don't take the same number.
+            existing(session, StudyRow, study_id, "study", for_update=True)
             last = session.exec(select(func.max(TrialRow.number)).where(TrialRow.study_id == study_id)).one()
             row = TrialRow(
                 study_id=study_id,

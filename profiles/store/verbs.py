@@ -46,9 +46,9 @@ def new_id(session: Session, row: type[Table], prefix: str) -> str:
             return name
 
 
-def existing(session: Session, row: type[Row], key: object, what: str) -> Row:
-    """The row with this primary key; NotFoundError says `what` is missing."""
-    found = session.get(row, key)
+def existing(session: Session, row: type[Row], key: object, what: str, *, for_update: bool = False) -> Row:
+    """The row with this primary key, locked where a database can; NotFoundError says `what` is missing."""
+    found = session.get(row, key, with_for_update=for_update)
     if found is None:
         raise NotFoundError(f"no {what} '{key}' in the store")
     return found

@@ -1,0 +1,203 @@
+"""The description: pure, so it is tested on machines and models that aren't here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from probes.core_kinds import CoreKind
+from probes.effective import Effective
+from probes.machine import Machine
+from probes.topology import Topology
+from profiles.vocabulary import WORKLOADS, ModelInfo, Workload
+from tuner.engines.base import Phase, Scope
+from tuner.engines.llama_cpp.describe import LlamaCpp, thread_counts
+
+ENGINE = LlamaCpp()
+CHAT, RAG, WRITER, BATCH = (WORKLOADS[name] for name in ("chat", "rag", "writer", "batch"))
+MODEL = ModelInfo(
+    name="m", digest="d", format="gguf", architecture="llama", parameter_count=134_515_008, layer_count=30,
+    hidden_size=576, head_count=9, kv_head_count=3, key_length=64, value_length=64, vocabulary_size=49152,
+    context_length=8192, file_bytes=98_362_432,
+    tensor_mix=(("f32", 140_544), ("q4_1", 66_355_200), ("q8_0", 30_081_024)), bits_per_weight=5.74,
+)  # fmt: skip
+
+
+def machine(
+    effective: int = 2, logical: int | None = None, cores: int | None = None, **fields: object
+) -> Machine:
+    usable = Effective(cpus=tuple(range(effective)), cpu_count=effective)
+    topology = Topology(logical_cpus=logical or effective, physical_cores=cores or effective)
+    return replace(Machine(effective=usable, topology=topology), **fields)
+
+
+def values(
+    name: str, model: ModelInfo = MODEL, workload: Workload = CHAT, on: Machine | None = None
+) -> tuple[Any, ...]:
+    dimensions = ENGINE.dimensions(on or machine(), model, workload)
+    return next(dimension.values for dimension in dimensions if dimension.name == name)
+
+
+def violation(model: ModelInfo = MODEL, workload: Workload = CHAT, **settings: Any) -> str | None:
+    config = ENGINE.default(machine(), model, workload).with_settings(**settings)
+    return ENGINE.violation(config, machine(), model, workload)
+
+
+def test_e16_the_default_looks_at_all_logical_cpus() -> None:
+    confined = machine(effective=1, logical=8)
+    default = ENGINE.default(confined, MODEL, CHAT)
+    assert (default.variant, default.get("n_threads"), default.get("n_threads_batch")) == ("source", 4, 8)
+    assert (default.get("n_ubatch"), default.get("flash_attn"), default.get("repack")) == (512, "off", True)
+    assert (default.get("type_k"), default.get("type_v")) == ("f16", "f16")
+    assert ENGINE.violation(default, confined, MODEL, CHAT) is None
+    assert ENGINE.default(machine(1), MODEL, CHAT).get("n_threads") == 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"),
+    [
+        (0, "n_threads=0: allowed is 1 to 2"),
+        (3, "n_threads=3: allowed is 1 to 2"),
+        ("2", "n_threads=2"),
+    ],
+)
+def test_e16_thread_counts_are_explicit(threads: object, expected: str) -> None:
+    assert (violation(n_threads=threads) or "").startswith(expected)
+
+
+def test_s16_small_machines_try_every_count() -> None:
+    assert thread_counts(machine(1)) == (1,)
+    assert thread_counts(machine(6)) == (1, 2, 3, 4, 5, 6)
+
+
+def test_s16_big_machines_try_a_ladder_with_their_cores() -> None:
+    counts = thread_counts(machine(64, cores=28))
+    assert counts[:4] == (1, 2, 3, 4)
+    assert counts[-1] == 64
+    assert 28 in counts
+    assert len(counts) <= 16
+    hybrid = machine(
+        20,
+        cores=14,
+        core_kinds=(
+            CoreKind("performance", tuple(range(12)), 6),
+            CoreKind("efficiency", tuple(range(12, 20)), 8),
+        ),
+    )
+    assert {6, 8, 12, 14, 20} <= set(thread_counts(hybrid))
+    assert max(thread_counts(machine(12, logical=64, cores=32))) == 12
+
+
+@pytest.mark.parametrize(
+    ("workload", "largest"),
+    [(WRITER, 32), (CHAT, 128), (RAG, 512), (BATCH, 512), (replace(CHAT, prompt_tokens=130), 256)],
+)
+def test_ubatches_stop_at_the_prompt(workload: Workload, largest: int) -> None:
+    assert max(values("n_ubatch", workload=workload)) == largest
+    default = ENGINE.default(machine(), MODEL, workload)
+    assert ENGINE.canonical(default, MODEL, workload).get("n_ubatch") == largest
+
+
+@pytest.mark.parametrize("length", [80, 100, 48, 8])
+def test_e10_odd_head_sizes_trim_quantized_kv(length: int) -> None:
+    model = replace(MODEL, key_length=length)
+    assert values("type_k", model) == ("f16",)
+    assert values("type_v", model) == ("q4_0", "q8_0", "f16")
+    assert violation(model, type_k="q8_0") == (
+        f"type_k=q8_0: the model's head size {length} is not a multiple of 32; allowed is f16"
+    )
+    assert violation(model, type_k="f16") is None
+
+
+@pytest.mark.parametrize("length", [64, 96, 128, 256])
+def test_e10_even_head_sizes_are_allowed(length: int) -> None:
+    model = replace(MODEL, key_length=length, value_length=length)
+    assert violation(model, type_k="q8_0", type_v="q4_0", flash_attn="on") is None
+
+
+def test_e09_a_quantized_v_cache_needs_flash_attention() -> None:
+    reason = violation(type_v="q8_0", flash_attn="off") or ""
+    assert "type_v=q8_0" in reason
+    assert "flash_attn=off" in reason
+    assert violation(type_v="q8_0", flash_attn="on") is None
+    assert violation(type_k="q8_0", flash_attn="off") is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_ubatch": 0},
+        {"n_ubatch": -1},
+        {"n_ubatch": 1024},
+        {"flash_attn": True},
+        {"type_k": "q2"},
+        {"repack": 1},
+    ],
+)
+def test_e14_degenerate_values_are_refused(settings: dict[str, Any]) -> None:
+    reason = violation(**settings)
+    assert reason is not None
+    assert f"{next(iter(settings))}=" in reason
+    assert "allowed is" in reason
+
+
+def test_e14_a_workload_beyond_the_models_context_is_named() -> None:
+    assert violation(replace(MODEL, context_length=200)) == (
+        "prompt_tokens=128 + output_tokens=128 are 256 tokens, above the model's context of 200"
+    )
+
+
+def test_scopes_and_phases() -> None:
+    by_name = {dimension.name: dimension for dimension in ENGINE.dimensions(machine(), MODEL, CHAT)}
+    assert by_name["n_threads"].phases == {Phase.DECODE}
+    assert by_name["n_threads_batch"].phases == {Phase.PREFILL}
+    assert {name for name, d in by_name.items() if d.affects_quality} == {"type_k", "type_v"}
+    assert {name: d.scope for name, d in by_name.items() if d.scope > Scope.RUN} == {
+        "n_ubatch": Scope.CONTEXT, "flash_attn": Scope.CONTEXT, "type_k": Scope.CONTEXT,
+        "type_v": Scope.CONTEXT, "repack": Scope.LOAD,
+    }  # fmt: skip
+
+
+def test_canonical_merges_what_behaves_alike() -> None:
+    default = ENGINE.default(machine(), MODEL, CHAT)
+    unpacked = default.with_settings(repack=False)
+    assert ENGINE.canonical(unpacked, MODEL, CHAT).get("repack") is False
+    floats = replace(unpacked, variant="bf16")
+    assert ENGINE.canonical(floats, MODEL, CHAT).get("repack") is True
+    assert ENGINE.canonical(default, MODEL, CHAT).get("n_threads") == 1
+    assert ENGINE.canonical(default, MODEL, BATCH).get("n_threads") == 2
+
+
+def test_recipes_leave_out_what_the_source_is() -> None:
+    labels = [recipe.label for recipe in ENGINE.recipes(MODEL)]
+    assert labels == ["source", "f16", "bf16", "q8_0", "q6_k", "q4_k_m", "q4_0"]
+    assert ENGINE.reference(MODEL).label == "f16"
+    whole = replace(MODEL, tensor_mix=(("bf16", 269_000_000), ("f32", 140_544)))
+    assert "bf16" not in [recipe.label for recipe in ENGINE.recipes(whole)]
+    assert ENGINE.reference(whole).is_source
+    mixed = replace(MODEL, tensor_mix=(("q4_k", 60), ("q6_k", 40)))
+    assert "q4_k_m" not in [recipe.label for recipe in ENGINE.recipes(mixed)]
+
+
+def test_sizes_are_estimated_within_an_eighth() -> None:
+    real = {
+        "f16": 270_885_952,
+        "q8_0": 144_811_072,
+        "q6_k": 138_382_912,
+        "q4_k_m": 105_454_144,
+        "q4_0": 91_726_912,
+    }
+    estimated = {recipe.label: recipe.estimated_bytes for recipe in ENGINE.recipes(MODEL)}
+    for label, size in real.items():
+        assert 0.98 * size < estimated[label] < 1.13 * size, label
+
+
+def test_starts_are_possible() -> None:
+    big = machine(16, cores=8)
+    starts = ENGINE.starts(big, MODEL, CHAT)
+    assert {start["n_threads"] for start in starts} == {4, 8, 16}
+    default = ENGINE.default(big, MODEL, CHAT)
+    for start in starts:
+        assert ENGINE.violation(default.with_settings(**start), big, MODEL, CHAT) is None

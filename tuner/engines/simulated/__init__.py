@@ -1,0 +1,1 @@
+"""A simulated engine: a deterministic response surface and every fault on demand."""

@@ -1,0 +1,31 @@
+"""Progress as events, which the command line and the service render."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened: `kind` is one of `KINDS`, `detail` its values by name."""
+
+    kind: str
+    message: str = ""
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+KINDS = (
+    "stage",  # a stage of the flow began; detail: name
+    "note",  # one line worth reading once
+    "trial",  # a trial ended; detail: number, status, config, objective_value, best
+    "quality",  # a contender was judged; detail: variant, quality
+    "pair",  # a confirmation pair ended; detail: pair, ratio
+    "result",  # the flow ended; detail: document
+)
+
+Observer = Callable[[Event], None]
+
+
+def ignore(_event: Event) -> None:
+    """An observer that looks away."""

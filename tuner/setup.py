@@ -1,0 +1,198 @@
+"""What comes before a search: the model, the engines that run here, the space, the study."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from probes.machine import Machine, probe
+from profiles.records import StudyRecord, StudySpec
+from profiles.store import Store, owner_token
+from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, ModelInfo
+from tuner import engines as registry
+from tuner.engines.base import Availability, Dimension, Engine
+from tuner.errors import EngineUnavailableError, ModelFileError, UsageError
+from tuner.events import Event, Observer
+from tuner.home import Home
+from tuner.measurement import placement
+from tuner.measurement.availability import availability
+from tuner.models.source import DEMO, Source, model_info, resolve
+from tuner.request import SearchRequest, near
+from tuner.search.objectives import objective_of
+from tuner.search.sampler import SAMPLER_NAME
+from tuner.search.space import EngineSpace, Space
+from tuner.workshop import Workshop
+
+
+def open_workshop(
+    request: SearchRequest, machine: Machine, store: Store, home: Home, observer: Observer
+) -> Workshop:
+    """The model, the machine and the engines of a request.
+
+    Raises ModelFileError, EngineUnavailableError or UsageError.
+    """
+    source, model = choose_model(store, home, request.model)
+    store.save_machine(machine, socket.gethostname())
+    available = running_engines(request.engines, machine, model, observer)
+    return Workshop(machine, source, model, request.workload, home, store, available, observer)
+
+
+def choose_model(store: Store, home: Home, wanted: str | None) -> tuple[Source, ModelInfo]:
+    """A registered model by name, a source by its path; without a name the only registered one, or the
+    demo model where none is."""
+    registered = {record.name: record for record in store.models()}
+    if wanted is None:
+        own = [record for record in registered.values() if record.source != DEMO]
+        if len(own) > 1:
+            raise UsageError(
+                f"{len(own)} models are registered ({', '.join(sorted(r.name for r in own))}):"
+                " name one with --model"
+            )
+        return add_model(store, home, own[0].source if own else DEMO, own[0].name if own else None)
+    record = registered.get(wanted)
+    return add_model(store, home, record.source if record else wanted, record.name if record else None)
+
+
+def add_model(store: Store, home: Home, source: str, name: str | None) -> tuple[Source, ModelInfo]:
+    """Check a source and register it; raises ModelFileError for one that can't be used."""
+    found = resolve(source, cache=home.models)
+    model = model_info(found, cache=home.models)
+    store.save_model(model, found.spec, name or found.name)
+    return found, model
+
+
+def running_engines(
+    asked: tuple[str, ...] | None, machine: Machine, model: ModelInfo, observer: Observer
+) -> Mapping[str, Availability]:
+    """The engines that run here and read this model; a note for each that does not.
+
+    Raises EngineUnavailableError with every reason when none is left.
+    """
+    found: dict[str, Availability] = {}
+    reasons = []
+    for name in asked or registry.default_names():
+        engine = registry.get(name)
+        if model.format not in engine.formats:
+            reasons.append(f"{name}: does not read {model.format} files")
+            continue
+        answer = availability(engine, features=machine.features)
+        if answer.available:
+            found[name] = answer
+            if answer.note:
+                observer(Event("note", f"{name}: {answer.note}"))
+        else:
+            reasons.append(f"{name}: {answer.reason}")
+    if not found:
+        raise EngineUnavailableError(f"no engine can run here: {'; '.join(reasons)}")
+    for reason in reasons:
+        observer(Event("note", f"not used: {reason}"))
+    return found
+
+
+def build_space(request: SearchRequest, shop: Workshop) -> Space:
+    """The space of the request, trimmed to machine, model and workload.
+
+    Raises UsageError for a variant that no engine makes, and for a workload above the model's context.
+    """
+    parts = []
+    for name in shop.available:
+        engine = shop.engine(name)
+        labels = tuple(recipe.label for recipe in engine.recipes(shop.model))
+        if request.variants is not None:
+            check_names("variant", request.variants, labels)
+            labels = tuple(label for label in labels if label in request.variants)
+        parts.append(EngineSpace(engine, labels, safe_dimensions(shop, engine)))
+    space = Space(shop.machine, shop.model, shop.workload, tuple(parts))
+    needed, context = shop.workload.context_tokens, shop.model.context_length
+    if context and needed > context:
+        raise UsageError(
+            f"workload {shop.workload.name} needs {needed} tokens of context: the model has {context};"
+            " choose a shorter workload"
+        )
+    return space
+
+
+def safe_dimensions(shop: Workshop, engine: Engine) -> tuple[Dimension, ...]:
+    """The engine's own dimensions and the host-wide ones, without the values that kill this build."""
+    unsafe = shop.available[engine.name].unsafe
+    every = (
+        *engine.dimensions(shop.machine, shop.model, shop.workload),
+        *placement.dimensions(engine),
+    )
+    return tuple(
+        replace(d, values=tuple(value for value in d.values if (d.name, value) not in unsafe)) for d in every
+    )
+
+
+def check_names(what: str, asked: Iterable[str], allowed: tuple[str, ...]) -> None:
+    """UsageError for the first name that is not allowed, with the nearest one."""
+    for name in asked:
+        if name not in allowed:
+            raise UsageError(
+                f"unknown {what} '{name}': allowed are {', '.join(allowed)}{near(name, allowed)}"
+            )
+
+
+def open_study(request: SearchRequest, shop: Workshop, space: Space) -> StudyRecord:
+    """Resume the study of this question, or begin one."""
+    builds = {name: shop.build(name) for name in shop.available}
+    name = f"{shop.model.name}-{shop.workload.name}"
+    spec = StudySpec(
+        fingerprint=shop.machine.fingerprint,
+        model_digest=shop.model.digest,
+        workload=shop.workload,
+        engines=tuple(shop.available),
+        space_hash=space.digest,
+        storage_name=f"{name}-{shop.machine.fingerprint[:6]}-{space.digest[:6]}",
+        name=name,
+        objectives=(objective_of(shop.workload),),
+        quality_level=request.quality.name,
+        seed=request.seed,
+        sampler=SAMPLER_NAME,
+        request=request.to_json(),
+        environment={"kernel": shop.machine.kernel},
+        engine_builds=builds,
+    )
+    return shop.store.open_study(spec, owner_token(), fresh=request.fresh or _rebuilt(shop, spec))
+
+
+def _rebuilt(shop: Workshop, spec: StudySpec) -> bool:
+    """Whether an engine's build changed since this study's last run: its samples speak for the old one."""
+    earlier = [
+        study
+        for study in shop.store.studies(fingerprint=spec.fingerprint, model_digest=spec.model_digest)
+        if study.lineage == spec.key
+    ]
+    if not earlier or dict(earlier[0].engine_builds) == dict(spec.engine_builds):
+        return False
+    shop.observer(Event("note", "an engine's build has changed since the last search: measuring anew"))
+    return True
+
+
+def prepare_variants(
+    home: Home,
+    model: str,
+    engines: tuple[str, ...] | None,
+    variants: tuple[str, ...] | None,
+    observer: Observer,
+) -> list[dict[str, Any]]:
+    """Make variants of a model ahead of a search; one row each, with the reason where one can't be made."""
+    request = SearchRequest(
+        model, WORKLOADS["chat"], QUALITY_LEVELS["any"], engines=engines, variants=variants
+    )
+    rows: list[dict[str, Any]] = []
+    with Store.open(home.database) as store:
+        shop = open_workshop(request, probe(), store, home, observer)
+        for part in build_space(request, shop).engines:
+            reference = part.engine.reference(shop.model).label
+            for label in dict.fromkeys((*part.variants, reference)):
+                row: dict[str, Any] = {"engine": part.engine.name, "variant": label, "reason": None}
+                try:
+                    made = shop.variant(part.engine.name, label)
+                    row |= {"bits_per_weight": made.bits_per_weight, "file_bytes": made.file_bytes}
+                except ModelFileError as error:
+                    row["reason"] = str(error)
+                rows.append(row)
+    return rows

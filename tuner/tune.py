@@ -1,0 +1,130 @@
+"""The flow of a search, from probing the machine to publishing a profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
+
+from probes.machine import Machine, probe
+from profiles.records import StudyRecord, StudyStatus
+from profiles.store import Store
+from tuner.errors import NothingFeasibleError
+from tuner.events import Event, Observer
+from tuner.home import Home
+from tuner.measurement.lock import measuring_lock
+from tuner.publish import Outcome, known_answer, publish, trial_metrics
+from tuner.request import SearchRequest
+from tuner.search.budget import Budget, Clock
+from tuner.search.finish import Finish
+from tuner.search.judge import QualityJudge
+from tuner.search.load import LoadAwareRunner
+from tuner.search.objectives import objective_of
+from tuner.search.record import StoreRecorder, refresh_index
+from tuner.search.search import Search
+from tuner.search.space import Space
+from tuner.setup import build_space, open_study, open_workshop
+from tuner.workshop import Workshop
+
+GRACE_S = 5.0
+"""What a round that runs may take beyond the budget before its worker is ended."""
+
+
+def tune(
+    request: SearchRequest, *, home: Home, observer: Observer, clock: Clock = time.monotonic
+) -> dict[str, Any]:
+    """Answer a request, from what is published already or by searching: the document of `search --json`.
+
+    Raises CputuneError subclasses and KeyboardInterrupt; what was finished before is in the store then.
+    """
+    budget = Budget.begin(clock, request.budget_s)
+    machine = probe()
+    with (
+        Store.open(home.database) as store,
+        closing(open_workshop(request, machine, store, home, observer)) as shop,
+    ):
+        space = build_space(request, shop)
+        if not request.bounded and not request.fresh:
+            known = known_answer(shop, space, request)
+            if known is not None:
+                return known
+        with measuring_lock(home.lock, wait=request.wait):
+            observer(Event("note", introduction(machine, shop)))
+            study = open_study(request, shop, space)
+            with ended_well(store, study):
+                return search(request, shop, space, study, budget)
+
+
+def search(
+    request: SearchRequest, shop: Workshop, space: Space, study: StudyRecord, budget: Budget
+) -> dict[str, Any]:
+    """Measure the baseline, search, judge, confirm and publish within the budget."""
+    objective = objective_of(shop.workload)
+    judge = QualityJudge(space, request.quality, shop.quality_measure(), observer=shop.observer)
+    with shop.bench(seed=request.seed, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
+        runner = LoadAwareRunner(bench, observer=shop.observer)
+        filed = shop.filing(lambda: runner.conditions)
+        recorder = StoreRecorder(shop.store, study, identify=filed, summarise=partial(trial_metrics, shop))
+        finder = Search(
+            space,
+            objective,
+            runner=runner,
+            recorder=recorder,
+            judge=judge,
+            digest_of=lambda engine, label: shop.variant(engine, label).digest,
+            budget=budget,
+            trials=request.trials,
+            seed=request.seed,
+            observer=shop.observer,
+        )
+        for trial, rounds in recorder.earlier():
+            finder.remember(trial.config, rounds, trial.status)
+        leaders = finder.run(space.default(next(iter(shop.available))))
+        baseline = finder.baseline_estimate()
+        finish = Finish(shop.store, study, runner, objective, shop.workload, filed, budget, shop.observer)
+        decided = finish.first_that_runs(baseline, leaders, finder.startup_s)
+    for config in (decided.best, baseline.config):
+        judge.quality(config)
+    outcome = Outcome(
+        baseline=baseline.config,
+        best=decided.best,
+        runners_up=tuple(e for e in leaders if e.config not in (decided.best, baseline.config)),
+        confirmation=decided.confirmation,
+        comparison_id=decided.comparison_id,
+        conditions=runner.conditions,
+        dropped_rounds=runner.dropped,
+        elapsed_s=budget.elapsed_s,
+        default_failure=finder.default_failure,
+    )
+    refresh_index(shop.store, study, space)
+    return publish(shop, judge, request, study, outcome)
+
+
+@contextmanager
+def ended_well(store: Store, study: StudyRecord) -> Iterator[None]:
+    """Leave no study running, whatever ends the search."""
+    try:
+        yield
+    except NothingFeasibleError:
+        store.finish_study(study.id, StudyStatus.INFEASIBLE)
+        raise
+    except KeyboardInterrupt:
+        store.finish_study(study.id, StudyStatus.INTERRUPTED)
+        raise
+    except BaseException:
+        store.finish_study(study.id, StudyStatus.FAILED)
+        raise
+
+
+def introduction(machine: Machine, shop: Workshop) -> str:
+    """The machine, the model and the engines in one line."""
+    effective = machine.effective
+    limit = f" (limited by {effective.limited_by})" if effective.limited_by != "none" else ""
+    memory = f", {effective.memory_bytes / 2**30:.1f} GiB available" if effective.memory_bytes else ""
+    engines = ", ".join(f"{name} {found.version}" for name, found in shop.available.items())
+    return (
+        f"{machine.model_name or machine.arch}: {effective.cpu_count} CPUs{limit}{memory};"
+        f" {shop.model.name} ({shop.model.bits_per_weight:.1f} bits/weight); {engines}"
+    )

@@ -1,0 +1,194 @@
+"""What a search works with: the model's variants as files, scorers for quality, ids for measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from probes.machine import Machine
+from profiles.records import Conditions, QualityKey, VariantRecord
+from profiles.records import Measurement as MeasurementKey
+from profiles.store import Store
+from profiles.vocabulary import Config, ModelInfo, Quality, Workload
+from tuner import engines
+from tuner.engines.base import Availability, Engine, Recipe
+from tuner.events import Observer
+from tuner.home import Home
+from tuner.measurement import placement, quality
+from tuner.measurement.bench import Bench
+from tuner.measurement.isolation import Deadlines, Worker
+from tuner.models.source import Source
+from tuner.models.variants import Variant, VariantCache
+
+MAKING_S = 1800.0
+"""A variant that takes longer to make is given up."""
+SCORING_S = 600.0
+
+
+@dataclass
+class Workshop:
+    """One model on one machine. Variants and references are made when they are wanted, and kept."""
+
+    machine: Machine
+    source: Source
+    model: ModelInfo
+    workload: Workload
+    home: Home
+    store: Store
+    available: Mapping[str, Availability]
+    observer: Observer
+    _variants: dict[tuple[str, str], Variant] = field(default_factory=dict)
+    _cache: VariantCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cache = VariantCache(self.home.variants)
+
+    def engine(self, name: str) -> Engine:
+        """An engine's description."""
+        return engines.get(name)
+
+    def build(self, engine: str) -> str:
+        """The engine's build identity."""
+        found = self.available[engine]
+        return f"{found.version} {found.build or ''}".strip()
+
+    def variant(self, engine: str, label: str) -> Variant:
+        """A variant, made if it is not in the cache; raises ModelFileError when it can't be."""
+        known = self._variants.get((engine, label))
+        if known is None:
+            description = self.engine(engine)
+            recipe = next(r for r in self._recipes(description) if r.label == label)
+            known = self._cache.ensure(
+                description,
+                self.source,
+                self.model,
+                recipe,
+                build=self.build(engine),
+                deadline_s=MAKING_S,
+                on_event=self.observer,
+            )
+            self._variants[engine, label] = known
+            self.store.save_variant(
+                VariantRecord(
+                    model_digest=self.model.digest,
+                    label=label,
+                    digest=known.digest,
+                    tensor_mix=dict(known.tensor_mix),
+                    bits_per_weight=known.bits_per_weight,
+                    file_bytes=known.file_bytes,
+                    recipe=dict(recipe.parameters),
+                )
+            )
+        return known
+
+    def _recipes(self, engine: Engine) -> tuple[Recipe, ...]:
+        recipes = {r.label: r for r in (*engine.recipes(self.model), engine.reference(self.model))}
+        return tuple(recipes.values())
+
+    def path(self, config: Config) -> Path:
+        """The file that a configuration runs on."""
+        return self.variant(config.engine, config.variant).path
+
+    def bench(self, *, seed: int, remaining_s: Callable[[], float]) -> Bench:
+        """A bench for this model and workload; no wait on it outlasts `remaining_s`."""
+        return Bench(
+            self.machine,
+            self.model,
+            self.workload,
+            self.engine,
+            self.path,
+            seed=seed,
+            log_directory=self.home.logs,
+            remaining_s=remaining_s,
+        )
+
+    def filing(self, conditions: Callable[[], Conditions]) -> Callable[[Config], MeasurementKey]:
+        """`identify` under the conditions of the moment."""
+        return lambda config: self.identify(config, conditions())
+
+    def identify(self, config: Config, conditions: Conditions = "quiet") -> MeasurementKey:
+        """What a configuration's samples are filed under."""
+        return MeasurementKey(
+            fingerprint=self.machine.fingerprint,
+            engine_build=self.build(config.engine),
+            variant_digest=self.variant(config.engine, config.variant).digest,
+            config=config,
+            workload=self.workload,
+            conditions=conditions,
+        )
+
+    def close(self) -> None:
+        """Let the variants' files go."""
+        self._cache.close()
+
+    # --- quality -------------------------------------------------------------------------------
+
+    def quality_measure(self) -> Callable[[Config], Quality] | None:
+        """How quality is measured; None for random weights, whose answers mean nothing."""
+        return None if self.model.weights_are_random else self.quality
+
+    def quality(self, key: Config) -> Quality:
+        """The quality of a configuration's quality-affecting part, from the store or measured now.
+
+        Raises WorkerError or ModelFileError where it can't be measured.
+        """
+        name = self._quality_key(key)
+        known = self.store.quality(name)
+        if known is None:
+            known = quality.judge(
+                self._ask_reference, lambda op, payload: self._ask(key, op, payload), self._reference()
+            )
+            self.store.save_quality(name, known)
+        return known
+
+    def _quality_key(self, key: Config) -> QualityKey:
+        return QualityKey(
+            variant_digest=self.variant(key.engine, key.variant).digest,
+            settings=key.settings,
+            reference_digest=self._reference_name(),
+            text_version=str(quality.TEXT_VERSION),
+            engine_build=self.build(key.engine),
+        )
+
+    def _reference_engine(self) -> Engine:
+        """The engine that the reference is computed on: the first that runs, the same for all candidates."""
+        return self.engine(next(iter(self.available)))
+
+    def _reference_name(self) -> str:
+        engine = self._reference_engine()
+        recipe = engine.reference(self.model)
+        return quality.quality_key(
+            engine.name, self.build(engine.name), self.model.digest, dict(recipe.parameters)
+        )
+
+    def _reference(self) -> Path:
+        return self.home.references / f"{self._reference_name()}.npz"
+
+    def _ask_reference(self, op: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        engine = self._reference_engine()
+        given = engine.default(self.machine, self.model, self.workload)
+        judged = {
+            d.name: d.default
+            for d in engine.dimensions(self.machine, self.model, self.workload)
+            if d.affects_quality
+        }
+        label = engine.reference(self.model).label
+        return self._ask(Config.of(given.engine, label, judged), op, payload)
+
+    def _ask(self, key: Config, op: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One operation of a scorer, in a process of its own."""
+        engine = self.engine(key.engine)
+        deadlines = Deadlines()
+        self.home.logs.mkdir(parents=True, exist_ok=True)
+        with Worker.start(
+            engine,
+            role="scorer",
+            # Nothing is timed here, and spinning threads would fight with whatever else runs.
+            environment=placement.environment(key.with_settings(wait_policy="passive")),
+            log_path=self.home.logs / "scorer.log",
+            deadline_s=deadlines.start_s,
+        ) as worker:
+            worker.load(self.path(key), key.as_dict(), deadlines)
+            return worker.request(op, payload, SCORING_S)
