@@ -7,7 +7,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from probes.smt import smt_ratio
 if TYPE_CHECKING:
     from probes.machine import Machine
 
-__all__ = ["Bandwidth", "buffer_size_bytes", "measure_bandwidth", "thread_counts"]
+__all__ = ["Bandwidth", "buffer_size_bytes", "measure_bandwidth", "measure_reads", "thread_counts"]
 
 L3_MULTIPLE = 8
 _SMALLEST_BYTES = 64 << 20
@@ -93,6 +93,15 @@ def measure_bandwidth(machine: Machine, cache_dir: Path | None = None) -> Bandwi
     if kept is not None and result.is_final:
         _store(kept, result)
     return result
+
+
+def measure_reads(size_bytes: int, counts: Sequence[int]) -> Bandwidth:
+    """Read bandwidth over a buffer of about `size_bytes` for each number of threads, in about 2 s at most.
+
+    For a buffer of a model's size this is how fast its weights can be read once a token, whichever cache
+    holds a part of them. Raises `ProbeError` without numpy.
+    """
+    return _measure(max(_CHUNK_BYTES, size_bytes // _CHUNK_BYTES * _CHUNK_BYTES), tuple(counts))
 
 
 def buffer_size_bytes(l3_bytes: int, available_bytes: int | None) -> tuple[int, list[str]]:
