@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from profiles import select
 from profiles.records import (
     Conditions,
     Profile,
+    ProfileRecord,
     ProfileStatus,
     StudyRecord,
     StudyStatus,
 )
-from profiles.vocabulary import Config, Interval, Quality, TrialStatus
+from profiles.vocabulary import Config, Interval, TrialStatus
 from tuner.measurement.bench import Measurement
 from tuner.measurement.metrics import summarise
 from tuner.request import SearchRequest
 from tuner.search.confirm import Confirmation
-from tuner.search.judge import QualityJudge
+from tuner.search.judge import QualityJudge, quality_metrics
 from tuner.search.ledger import Estimate
-from tuner.search.objectives import objective_of
+from tuner.search.limits import Broken, Metrics
+from tuner.search.objectives import objective_of, predictions
 from tuner.search.space import Space
 from tuner.workshop import Workshop
 
@@ -30,7 +33,11 @@ SAME = Interval(1.0, 1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search came to. `confirmation` is None where the default itself is the best that was found."""
+    """What a search came to. `confirmation` is None where the default itself is the best that was found.
+
+    `known` holds what is measured once a process (memory, load) by configuration. `default_unkept` says why
+    the default may not be published, `nearest` which configuration breaks the limits by the least.
+    """
 
     baseline: Config
     best: Config
@@ -42,6 +49,9 @@ class Outcome:
     elapsed_s: float
     default_failure: str | None = None
     """Why the default itself does not run; `baseline` is the nearest that does then."""
+    known: Mapping[Config, Metrics] = field(default_factory=dict)
+    default_unkept: tuple[str, ...] = ()
+    nearest: tuple[Config, tuple[Broken, ...]] | None = None
 
     @property
     def status(self) -> ProfileStatus:
@@ -53,12 +63,23 @@ class Outcome:
         """The best, or the default where no gain is shown."""
         return self.baseline if self.status is ProfileStatus.NO_GAIN else self.best
 
+    @property
+    def is_infeasible(self) -> bool:
+        """Whether nothing may be published."""
+        return self.published == self.baseline and bool(self.default_unkept)
+
 
 def publish(
     shop: Workshop, judge: QualityJudge, request: SearchRequest, study: StudyRecord, outcome: Outcome
 ) -> dict[str, Any]:
-    """Publish the outcome's profile, end the study, and return the document of `search --json`."""
+    """Publish the outcome's profile, end the study, and return the document of `search --json`.
+
+    Where nothing is feasible nothing is published, and the document says what came nearest.
+    """
     document = describe(shop, judge, request, study, outcome)
+    if outcome.is_infeasible:
+        shop.store.finish_study(study.id, StudyStatus.INFEASIBLE, document)
+        return {**document, "measured_now": True}
     record = shop.store.publish(_profile(shop, judge, request, study, outcome, document))
     # The profile's id is known only now; the stored document goes without it.
     document["best"]["profile_id"] = record.id
@@ -70,28 +91,40 @@ def describe(
     shop: Workshop, judge: QualityJudge, request: SearchRequest, study: StudyRecord, outcome: Outcome
 ) -> dict[str, Any]:
     """The document of a search's answer, without the id of the profile."""
+    infeasible = outcome.is_infeasible
     return {
         "study": study.id,
-        "status": str(outcome.status),
+        "status": "infeasible" if infeasible else str(outcome.status),
         "conditions": outcome.conditions,
         "machine": {
             "fingerprint": shop.machine.fingerprint,
             "label": shop.machine.model_name or shop.machine.arch,
             "effective_cpus": shop.machine.effective.cpu_count,
+            "limited_by": shop.machine.effective.limited_by,
         },
         "model": {"name": shop.model.name, "digest": shop.model.digest, "source": shop.source.spec},
         "workload": shop.workload.to_json(),
         "objective": study.objectives[0].metric,
         "quality": request.quality.name,
+        "limits": [str(limit) for limit in request.limits],
         "baseline": result(shop, judge, outcome, outcome.baseline),
-        "best": result(shop, judge, outcome, outcome.published),
+        "best": None if infeasible else result(shop, judge, outcome, outcome.published),
         "runners_up": [result(shop, judge, outcome, estimate.config) for estimate in outcome.runners_up],
-        "speedup": _speedup(outcome),
+        "speedup": None if infeasible else _speedup(outcome),
         "trials": trial_counts(shop, study),
         "dropped_rounds": outcome.dropped_rounds,
         "elapsed_s": round(outcome.elapsed_s, 1),
         "default_failure": outcome.default_failure,
+        "default_unkept": list(outcome.default_unkept),
+        "nearest": _nearest(shop, judge, outcome) if infeasible else None,
     }
+
+
+def _nearest(shop: Workshop, judge: QualityJudge, outcome: Outcome) -> dict[str, Any] | None:
+    if outcome.nearest is None:
+        return None
+    config, breaks = outcome.nearest
+    return {**result(shop, judge, outcome, config), "broken": [str(one) for one in breaks]}
 
 
 def result(shop: Workshop, judge: QualityJudge, outcome: Outcome, config: Config) -> dict[str, Any]:
@@ -103,25 +136,30 @@ def result(shop: Workshop, judge: QualityJudge, outcome: Outcome, config: Config
         "variant": config.variant,
         "bits_per_weight": variant.bits_per_weight,
         "config": config.as_dict(),
-        "metrics": metrics_of(shop, outcome, config) | quality_metrics(quality),
+        "metrics": _metrics(shop, outcome, config) | quality_metrics(quality),
     }
 
 
-def metrics_of(shop: Workshop, outcome: Outcome, config: Config) -> dict[str, float]:
+def _metrics(shop: Workshop, outcome: Outcome, config: Config) -> dict[str, float]:
+    found = metrics_of(shop, config, outcome.conditions, outcome.known.get(config, {}))
+    estimate = next((e for e in outcome.runners_up if e.config == config), None)
+    if found or estimate is None:
+        return found
+    # It was put together from two measured configurations and has no rounds of its own.
+    return predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms)
+
+
+def metrics_of(shop: Workshop, config: Config, conditions: Conditions, known: Metrics) -> dict[str, float]:
     """From the rounds that ran the whole workload where there are any, else from the search's short ones.
 
-    A configuration that was put together from two measured ones has no rounds: its estimate is given.
+    `known` gives what no round tells: memory, load. Nothing where no clean round is stored.
     """
-    rounds = shop.store.rounds(shop.identify(config, outcome.conditions).key)
-    full = [r for r in rounds if r.kind == "full" and r.dropped is None]
-    short = [r for r in rounds if r.dropped is None]
-    measured = _last_process(outcome, config)
-    if full or short:
-        return summary(shop, config, full or short, measured)
-    estimate = next((e for e in outcome.runners_up if e.config == config), None)
-    if estimate is None:
+    rounds = [r for r in shop.store.rounds(shop.identify(config, conditions).key) if r.dropped is None]
+    full = [r for r in rounds if r.kind == "full"]
+    if not rounds:
         return {}
-    return {"ttft_ms.p50": estimate.ttft_ms, "itl_ms.p50": estimate.itl_ms}
+    once = {name: value for name, value in known.items() if "." not in name}
+    return once | summary(shop, config, full or rounds, None)
 
 
 def trial_metrics(shop: Workshop, config: Config, measured: Measurement) -> dict[str, float]:
@@ -142,25 +180,6 @@ def summary(
         first_request_ms=measured.first_request_ms if measured else None,
         memory=measured.memory if measured else None,
     )
-
-
-def _last_process(outcome: Outcome, config: Config) -> Measurement | None:
-    if outcome.confirmation is None:
-        return None
-    by_config = {"default": outcome.baseline, "best": outcome.best}
-    sides = outcome.confirmation.measured.items()
-    return next((measured for side, measured in sides if by_config[side] == config), None)
-
-
-def quality_metrics(quality: Quality | None) -> dict[str, float]:
-    """A quality as flat metrics; nothing where it was not measured."""
-    if quality is None:
-        return {}
-    return {
-        "kl_divergence": quality.kl_divergence,
-        "top1_agreement": quality.top1_agreement,
-        "perplexity_ratio": quality.perplexity_ratio,
-    }
 
 
 def trial_counts(shop: Workshop, study: StudyRecord) -> dict[str, int]:
@@ -200,6 +219,7 @@ def _profile(
         workload=shop.workload,
         objectives=study.objectives,
         quality_level=request.quality.name,
+        limits=request.limits,
         status=outcome.status,
         conditions=outcome.conditions,
         config=config,
@@ -222,23 +242,39 @@ def _profile(
 def known_answer(shop: Workshop, space: Space, request: SearchRequest) -> dict[str, Any] | None:
     """The document of a published answer that nothing has changed under since; None where there is none.
 
-    Another engine build or kernel is drift: then the answer is stale.
+    Another engine build or kernel is drift: then the answer is stale. So is one from another space, which
+    more variants or fewer cores make.
     """
-    record = shop.store.best_profile(
-        shop.machine.fingerprint,
-        shop.model.digest,
-        shop.workload,
-        (objective_of(shop.workload),),
-        request.quality.name,
+    record = select.best(
+        (record for record in _answers(shop, request) if _is_current(shop, space, record)),
         engines=tuple(shop.available),
     )
-    if record is None or record.study_id is None or record.invalidated is not None:
-        return None
-    same_build = record.engine_build == shop.build(record.config.engine)
-    if not same_build or record.kernel != (shop.machine.kernel or ""):
-        return None
-    study = shop.store.study(record.study_id)
-    document = record.facts.get("document")
-    if study.space_hash != space.digest or not isinstance(document, dict):
+    document = record.facts.get("document") if record else None
+    if record is None or not isinstance(document, dict):
         return None
     return {**document, "best": {**document["best"], "profile_id": record.id}, "measured_now": False}
+
+
+def _answers(shop: Workshop, request: SearchRequest) -> list[ProfileRecord]:
+    """What was published for exactly this question."""
+    limits = {str(limit) for limit in request.limits}
+    every = shop.store.profiles(
+        fingerprint=shop.machine.fingerprint, model_digest=shop.model.digest, workload=shop.workload
+    )
+    return [
+        record
+        for record in every
+        if record.objectives == (objective_of(shop.workload),)
+        and record.quality_level == request.quality.name
+        and {str(limit) for limit in record.limits} == limits
+    ]
+
+
+def _is_current(shop: Workshop, space: Space, record: ProfileRecord) -> bool:
+    return (
+        record.study_id is not None
+        and record.config.engine in shop.available
+        and record.engine_build == shop.build(record.config.engine)
+        and record.kernel == (shop.machine.kernel or "")
+        and shop.store.study(record.study_id).space_hash == space.digest
+    )

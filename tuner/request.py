@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar, cast
 
-from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, QualityLevel, Workload
+from profiles.metrics import METRICS, base_name, is_metric
+from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Limit, QualityLevel, Setting, Workload
 from tuner.errors import UsageError
+from tuner.search.objectives import PREDICTABLE as OBJECTIVES
 
 Named = TypeVar("Named")
 
 DEFAULT_BUDGET_S = 300.0
 SHORTEST_BUDGET_S = 10.0
+LENGTHS: Mapping[str, tuple[int, int]] = {
+    "prompt_tokens": (1, 1_000_000),
+    # One token has no gap, so decoding could not be timed.
+    "output_tokens": (2, 1_000_000),
+    "streams": (1, 256),
+}
+"""What a workload is made of, with the allowed range."""
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """One search: `model` is a registered name or a source; None for engines and variants means all."""
+    """One search: `model` is a registered name or a source; None for engines and variants means all.
+
+    `space` maps a setting to the values to search in place of the engine's. `leave_cores` effective CPUs
+    are kept free. `storage` is the database's URL or path; None for the data folder's own.
+    """
 
     model: str | None
     workload: Workload
@@ -34,6 +48,11 @@ class SearchRequest:
     wait: bool = False
     bounded: bool = False
     """Whether the user gave a budget or a number of trials, and so wants more measuring."""
+    limits: tuple[Limit, ...] = ()
+    leave_cores: int = 0
+    answers_unchanged: bool = False
+    space: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    storage: str | None = None
 
     def to_json(self) -> dict[str, object]:
         """Plain values, as the store keeps them."""
@@ -46,6 +65,11 @@ class SearchRequest:
             "engines": self.engines,
             "variants": self.variants,
             "seed": self.seed,
+            "objective": self.workload.objective,
+            "limits": [str(limit) for limit in self.limits],
+            "leave_cores": self.leave_cores,
+            "answers_unchanged": self.answers_unchanged,
+            "space": {name: list(values) for name, values in self.space.items()},
         }
 
 
@@ -74,6 +98,93 @@ def workload_named(name: str) -> Workload:
 def quality_named(name: str) -> QualityLevel:
     """A quality level; UsageError with the nearest name for an unknown one."""
     return _named("quality level", name, QUALITY_LEVELS)
+
+
+def objective_metric(text: str) -> str:
+    """The metric that --objective names; UsageError for none that a search can optimize, or for several."""
+    name = text.strip().removesuffix(".p50")
+    if "," in name:
+        raise UsageError(
+            f"objective '{text}' names several metrics: one is allowed; give the others as --limit"
+        )
+    if name in OBJECTIVES:
+        return name
+    raise UsageError(
+        f"unknown objective '{name}': allowed are {', '.join(OBJECTIVES)}{near(name, OBJECTIVES)}"
+    )
+
+
+def parse_limit(text: str) -> Limit:
+    """A limit such as "ttft_ms<=100" or "itl_ms.p95 <= 20".
+
+    Raises UsageError for another form, an unknown metric (with the nearest one) and a value that is no
+    finite number.
+    """
+    match = re.fullmatch(r"\s*([^<>=\s]+)\s*(<=|>=)\s*(\S+)\s*", text)
+    if match is None:
+        raise UsageError(f"limit '{text}' is not understood: write it as 'METRIC<=VALUE' or 'METRIC>=VALUE'")
+    metric, operator, number = match.groups()
+    if not is_metric(metric):
+        hint = near(base_name(metric), METRICS) or f"; allowed are {', '.join(METRICS)}"
+        raise UsageError(f"limit '{text}': unknown metric '{metric}'{hint}")
+    if metric.endswith(".max_of_n"):
+        raise UsageError(f"limit '{text}': a maximum of n samples grows with n; limit the .p95 instead")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"limit '{text}': '{number}' is not a number; write it like {metric}{operator}100")
+    return Limit(metric.removesuffix(".p50"), cast("Literal['<=', '>=']", operator), value)
+
+
+def parse_limits(texts: Iterable[str]) -> tuple[Limit, ...]:
+    """Every limit once; UsageError as `parse_limit`."""
+    return tuple(dict.fromkeys(parse_limit(text) for text in texts))
+
+
+def with_objective(workload: Workload, metric: str | None) -> Workload:
+    """The workload with another objective; None keeps its own. UsageError as `objective_metric`."""
+    return workload if metric is None else replace(workload, objective=objective_metric(metric))
+
+
+def length(name: str, value: object, origin: str) -> int:
+    """A part of a workload, checked; UsageError names `origin` and the allowed range."""
+    low, high = LENGTHS[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{origin}={value}: allowed is a whole number from {low} to {high}")
+    return value
+
+
+def with_lengths(
+    workload: Workload,
+    prompt_tokens: int | None = None,
+    output_tokens: int | None = None,
+    streams: int | None = None,
+) -> Workload:
+    """The workload with other lengths, named after them; None keeps one.
+
+    Raises UsageError for a length out of its range.
+    """
+    given = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "streams": streams}
+    changes = {
+        name: length(name, value, f"--{name.replace('_', '-')}")
+        for name, value in given.items()
+        if value is not None
+    }
+    changed = replace(
+        workload,
+        prompt_tokens=changes.get("prompt_tokens", workload.prompt_tokens),
+        output_tokens=changes.get("output_tokens", workload.output_tokens),
+        streams=changes.get("streams", workload.streams),
+    )
+    return workload if changed == workload else replace(changed, name=lengths_name(changed))
+
+
+def lengths_name(workload: Workload) -> str:
+    """A name from the lengths alone: "64+32", "64+32x8" for eight streams."""
+    several = f"x{workload.streams}" if workload.streams > 1 else ""
+    return f"{workload.prompt_tokens}+{workload.output_tokens}{several}"
 
 
 def _named(what: str, name: str, known: Mapping[str, Named]) -> Named:

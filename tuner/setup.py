@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from probes.machine import Machine, probe
@@ -19,7 +20,9 @@ from tuner.home import Home
 from tuner.measurement import placement
 from tuner.measurement.availability import availability
 from tuner.models.source import DEMO, Source, model_info, resolve
+from tuner.narrowing import check_names, searched_dimensions, searched_variants
 from tuner.request import SearchRequest, near
+from tuner.search.narrow import restrict
 from tuner.search.objectives import objective_of
 from tuner.search.sampler import SAMPLER_NAME
 from tuner.search.space import EngineSpace, Space
@@ -52,7 +55,18 @@ def choose_model(store: Store, home: Home, wanted: str | None) -> tuple[Source, 
             )
         return add_model(store, home, own[0].source if own else DEMO, own[0].name if own else None)
     record = registered.get(wanted)
+    if record is None and not _may_be_source(wanted):
+        listed = f"registered are {', '.join(sorted(registered))}" if registered else "none is registered yet"
+        raise ModelFileError(
+            f"no model '{wanted}' is registered and no such file exists: {listed}{near(wanted, registered)};"
+            " add one with cputune models add FILE.gguf"
+        )
     return add_model(store, home, record.source if record else wanted, record.name if record else None)
+
+
+def _may_be_source(wanted: str) -> bool:
+    """Whether a text is written like a source; a plain word that is no file is a name."""
+    return any(mark in wanted for mark in ("/", ":", ".gguf")) or bool(wanted) and Path(wanted).exists()
 
 
 def add_model(store: Store, home: Home, source: str, name: str | None) -> tuple[Source, ModelInfo]:
@@ -92,26 +106,30 @@ def running_engines(
 
 
 def build_space(request: SearchRequest, shop: Workshop) -> Space:
-    """The space of the request, trimmed to machine, model and workload.
+    """The space of the request, trimmed to machine, model, workload and memory.
 
-    Raises UsageError for a variant that no engine makes, and for a workload above the model's context.
+    Raises UsageError for a variant that no engine makes, a setting that none has, a value that can't run, and
+    for a workload above the model's context; NothingFeasibleError where the model can't fit into memory.
     """
-    parts = []
-    for name in shop.available:
-        engine = shop.engine(name)
-        labels = tuple(recipe.label for recipe in engine.recipes(shop.model))
-        if request.variants is not None:
-            check_names("variant", request.variants, labels)
-            labels = tuple(label for label in labels if label in request.variants)
-        parts.append(EngineSpace(engine, labels, safe_dimensions(shop, engine)))
-    space = Space(shop.machine, shop.model, shop.workload, tuple(parts))
     needed, context = shop.workload.context_tokens, shop.model.context_length
     if context and needed > context:
         raise UsageError(
-            f"workload {shop.workload.name} needs {needed} tokens of context: the model has {context};"
-            " choose a shorter workload"
+            f"workload {shop.workload.name} needs {needed} tokens of context"
+            f" ({shop.workload.prompt_tokens} prompt + {shop.workload.output_tokens} output): the model has"
+            f" {context}; choose a shorter workload"
         )
-    return space
+    every = {name: safe_dimensions(shop, shop.engine(name)) for name in shop.available}
+    check_names("setting", request.space, tuple(dict.fromkeys(d.name for ds in every.values() for d in ds)))
+    parts = []
+    for name, dimensions in every.items():
+        engine = shop.engine(name)
+        chosen = searched_dimensions(request, shop, engine, dimensions)
+        parts.append(
+            EngineSpace(
+                restrict(engine, dimensions, chosen), searched_variants(request, shop, engine), chosen
+            )
+        )
+    return Space(shop.machine, shop.model, shop.workload, tuple(parts))
 
 
 def safe_dimensions(shop: Workshop, engine: Engine) -> tuple[Dimension, ...]:
@@ -119,20 +137,11 @@ def safe_dimensions(shop: Workshop, engine: Engine) -> tuple[Dimension, ...]:
     unsafe = shop.available[engine.name].unsafe
     every = (
         *engine.dimensions(shop.machine, shop.model, shop.workload),
-        *placement.dimensions(engine),
+        *placement.dimensions(engine, shop.machine),
     )
     return tuple(
         replace(d, values=tuple(value for value in d.values if (d.name, value) not in unsafe)) for d in every
     )
-
-
-def check_names(what: str, asked: Iterable[str], allowed: tuple[str, ...]) -> None:
-    """UsageError for the first name that is not allowed, with the nearest one."""
-    for name in asked:
-        if name not in allowed:
-            raise UsageError(
-                f"unknown {what} '{name}': allowed are {', '.join(allowed)}{near(name, allowed)}"
-            )
 
 
 def open_study(request: SearchRequest, shop: Workshop, space: Space) -> StudyRecord:
@@ -149,6 +158,7 @@ def open_study(request: SearchRequest, shop: Workshop, space: Space) -> StudyRec
         name=name,
         objectives=(objective_of(shop.workload),),
         quality_level=request.quality.name,
+        limits=request.limits,
         seed=request.seed,
         sampler=SAMPLER_NAME,
         request=request.to_json(),

@@ -11,17 +11,20 @@ from typing import Any
 from probes.machine import Machine, probe
 from profiles.records import StudyRecord, StudyStatus
 from profiles.store import Store
+from profiles.vocabulary import Config
 from tuner.errors import NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement.lock import measuring_lock
-from tuner.publish import Outcome, known_answer, publish, trial_metrics
+from tuner.narrowing import refusal_of
+from tuner.publish import Outcome, known_answer, metrics_of, publish, trial_metrics
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.finish import Finish
-from tuner.search.judge import QualityJudge
+from tuner.search.judge import QualityJudge, quality_metrics
+from tuner.search.limits import Gauge, Metrics, nearest
 from tuner.search.load import LoadAwareRunner
-from tuner.search.objectives import objective_of
+from tuner.search.objectives import objective_of, predictions
 from tuner.search.record import StoreRecorder, refresh_index
 from tuner.search.search import Search
 from tuner.search.space import Space
@@ -42,7 +45,7 @@ def tune(
     budget = Budget.begin(clock, request.budget_s)
     machine = probe()
     with (
-        Store.open(home.database) as store,
+        Store.open(request.storage or home.database) as store,
         closing(open_workshop(request, machine, store, home, observer)) as shop,
     ):
         space = build_space(request, shop)
@@ -62,15 +65,33 @@ def search(
 ) -> dict[str, Any]:
     """Measure the baseline, search, judge, confirm and publish within the budget."""
     objective = objective_of(shop.workload)
-    judge = QualityJudge(space, request.quality, shop.quality_measure(), observer=shop.observer)
     with shop.bench(seed=request.seed, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
         runner = LoadAwareRunner(bench, observer=shop.observer)
+        gauge = Gauge(runner, partial(trial_metrics, shop))
         filed = shop.filing(lambda: runner.conditions)
         recorder = StoreRecorder(shop.store, study, identify=filed, summarise=partial(trial_metrics, shop))
+
+        def known(config: Config) -> Metrics:
+            estimate = finder.ledger.estimate(config)
+            predicted = predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms) if estimate else {}
+            return {**predicted, **gauge.metrics(config)}
+
+        def unkept(config: Config) -> tuple[str, ...]:
+            return judge.unkept(config, metrics_of(shop, config, runner.conditions, gauge.metrics(config)))
+
+        judge = QualityJudge(
+            space,
+            request.quality,
+            shop.quality_measure(),
+            observer=shop.observer,
+            limits=request.limits,
+            metrics_of=known,
+            refuses=refusal_of(request, shop, space),
+        )
         finder = Search(
             space,
             objective,
-            runner=runner,
+            runner=gauge,
             recorder=recorder,
             judge=judge,
             digest_of=lambda engine, label: shop.variant(engine, label).digest,
@@ -80,11 +101,15 @@ def search(
             observer=shop.observer,
         )
         for trial, rounds in recorder.earlier():
+            gauge.remember(trial.config, trial.metrics)
             finder.remember(trial.config, rounds, trial.status)
         leaders = finder.run(space.default(next(iter(shop.available))))
         baseline = finder.baseline_estimate()
-        finish = Finish(shop.store, study, runner, objective, shop.workload, filed, budget, shop.observer)
+        finish = Finish(
+            shop.store, study, gauge, objective, shop.workload, filed, budget, shop.observer, unkept
+        )
         decided = finish.first_that_runs(baseline, leaders, finder.startup_s)
+        default_unkept = unkept(baseline.config)
     for config in (decided.best, baseline.config):
         judge.quality(config)
     outcome = Outcome(
@@ -97,6 +122,16 @@ def search(
         dropped_rounds=runner.dropped,
         elapsed_s=budget.elapsed_s,
         default_failure=finder.default_failure,
+        known={config: gauge.metrics(config) for config in gauge.configs},
+        default_unkept=default_unkept,
+        nearest=nearest(
+            request.limits,
+            (
+                (config, {**known(config), **quality_metrics(judge.known(config))})
+                for config in gauge.configs
+                if not judge.misses_level(config)
+            ),
+        ),
     )
     refresh_index(shop.store, study, space)
     return publish(shop, judge, request, study, outcome)

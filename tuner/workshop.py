@@ -101,6 +101,8 @@ class Workshop:
             self.path,
             seed=seed,
             log_directory=self.home.logs,
+            # Past this the kernel would kill something, and not always the worker.
+            memory_bytes=self.machine.effective.memory_bytes,
             remaining_s=remaining_s,
         )
 

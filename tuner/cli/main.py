@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import pairwise
 from types import TracebackType
 
 import typer
@@ -12,6 +13,7 @@ from typer.exceptions import TyperException
 
 from probes.errors import CputuneError
 from tuner.cli import exit_codes
+from tuner.cli.compare import compare
 from tuner.cli.doctor import doctor
 from tuner.cli.engines import engines
 from tuner.cli.history import history
@@ -31,6 +33,7 @@ app.command()(probe)
 app.command()(engines)
 app.add_typer(models, name="models")
 app.command()(search)
+app.command()(compare)
 app.command()(show)
 app.command()(history)
 app.command()(doctor)
@@ -54,16 +57,31 @@ def run(arguments: list[str]) -> int:
         command = typer.main.get_command(app)
         result = command.main(args=arguments, prog_name="cputune", standalone_mode=False)
     except TyperException as error:
-        return _fail(error.format_message(), exit_codes.ARGUMENTS)
+        return _fail(_explained(error, arguments), exit_codes.ARGUMENTS)
     except CputuneError as error:
         return _fail(str(error), exit_codes.code_of(error))
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; what was finished is kept", exit_codes.INTERRUPTED)
+        return _fail(
+            "interrupted; what was finished is kept: run the same command again to go on from there",
+            exit_codes.INTERRUPTED,
+        )
     except BrokenPipeError:
         # The reader of our output went away; nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return result if isinstance(result, int) else exit_codes.DONE
+
+
+def _explained(error: TyperException, arguments: list[str]) -> str:
+    """The error of the command line as one line, with the value seen and where to read on."""
+    text = error.format_message().strip().removesuffix(".")
+    if text.startswith("Usage:") or "ossible options: " in text or "Did you mean" in text:
+        return text
+    names = getattr(getattr(error, "param", None), "opts", ())
+    seen = next((value for name, value in pairwise(arguments) if name in names), None)
+    got = "" if seen is None else f"; got '{seen}'"
+    path = getattr(getattr(error, "ctx", None), "command_path", "cputune")
+    return f"{text}{got}; see {path} --help"
 
 
 def _report_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -97,7 +97,11 @@ def prepare(
 
     with Progress() as progress:
         made = prepare_variants(
-            Home.find(), name, split_names(engines), split_names(variants), progress.observe
+            Home.find(),
+            name,
+            split_names("--engines", engines),
+            split_names("--variants", variants),
+            progress.observe,
         )
     if as_json:
         print_json({"variants": made})

@@ -62,8 +62,12 @@ class Progress:
             self._line(f"{event.message} ...")
 
     def _on_note(self, event: Event) -> None:
-        # Notes stay on the screen; the view below them is redrawn.
-        (self._live.console if self._live else self._console).print(Text(event.message))
+        if self._live is None:
+            # Not by Rich, which would break the line at 80 columns.
+            self._line(event.message)
+        else:
+            # Notes stay on the screen; the view below them is redrawn.
+            self._live.console.print(Text(event.message))
 
     def _on_trial(self, event: Event) -> None:
         config, best = event.detail["config"], event.detail["best"]

@@ -32,7 +32,9 @@ def search_report(document: Document) -> None:
     show(results_table(heading, rows, document["baseline"]), *(Text(line) for line in conclusion(document)))
 
 
-def results_table(title: str, rows: Sequence[tuple[str, Document]], baseline: Document) -> object:
+def results_table(
+    title: str, rows: Sequence[tuple[str, Document]], baseline: Document, same: str = "as the default"
+) -> object:
     """One line a configuration; its settings are shown where they differ from the baseline's."""
     columns = (
         "",
@@ -53,7 +55,7 @@ def results_table(title: str, rows: Sequence[tuple[str, Document]], baseline: Do
                 *(formatted(metrics, metric) for metric, _ in COLUMNS),
                 f"{result['bits_per_weight']:.2f}" if result["bits_per_weight"] else "-",
                 *(formatted(metrics, metric) for metric, _ in QUALITY_COLUMNS),
-                settings_line(result["config"], baseline["config"] if name != "default" else {}),
+                settings_line(result["config"], {} if result is baseline else baseline["config"], same),
             )
         )
     return table(title, (*columns, "settings" if len(rows) == 1 else "settings (changes)"), body)
@@ -65,10 +67,10 @@ def formatted(metrics: Mapping[str, float], name: str) -> str:
     return "-" if value is None else METRICS[base_name(name)].format(value)
 
 
-def settings_line(settings: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    """The settings that differ from `base`, in one line."""
+def settings_line(settings: Mapping[str, Any], base: Mapping[str, Any], same: str) -> str:
+    """The settings that differ from `base`, in one line; `same` where none does."""
     changed = [f"{name}={short(value)}" for name, value in settings.items() if base.get(name) != value]
-    return " ".join(changed) or "as the default"
+    return " ".join(changed) or same
 
 
 def conclusion(document: Document) -> list[str]:
@@ -77,7 +79,13 @@ def conclusion(document: Document) -> list[str]:
     status, speedup = document["status"], document["speedup"]
     if status == "infeasible":
         lines.append("Nothing feasible: no configuration keeps the quality level and the limits.")
-        lines.append("Try --quality balanced, or look at the trials: cputune show " + document["study"])
+        lines += [f"The default does not keep {reason}." for reason in document.get("default_unkept", ())]
+        nearest = document.get("nearest")
+        if nearest:
+            settings = settings_line(nearest["config"], document["baseline"]["config"], "as the default")
+            lines.append(f"Nearest: {nearest['engine']} {nearest['variant']} ({settings})")
+            lines += [f"  does not keep {broken}" for broken in nearest["broken"]]
+        lines.append("Loosen a limit, or look at the trials: cputune show --trials " + document["study"])
         return lines
     if speedup is not None:
         lines.append(speedup_line(status, speedup))
@@ -86,6 +94,8 @@ def conclusion(document: Document) -> list[str]:
     if document["default_failure"]:
         lines.append(f"The default itself does not run here ({document['default_failure']}):")
         lines.append("compared with the nearest configuration that does.")
+    for reason in document.get("default_unkept", ()):
+        lines.append(f"The default may not be used: {reason}.")
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
     trials = document["trials"]
@@ -114,3 +124,33 @@ def speedup_line(status: str, speedup: Document) -> str:
         f" ({speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %, {claim})"
     )
     return f"{line}."
+
+
+def comparison_report(document: Document) -> None:
+    """Both sides of a comparison, which is better, and how sure that is."""
+    a, b = document["a"], document["b"]
+    heading = f"{document['model']['name']}, {document['workload']['name']}"
+    rows = [(f"a: {a['name']}", a), (f"b: {b['name']}", b)]
+    show(results_table(heading, rows, a, "as a"), *(Text(line) for line in comparison_conclusion(document)))
+
+
+def comparison_conclusion(document: Document) -> list[str]:
+    """The verdict with its interval, and what would resolve it."""
+    ratio, metric = document["ratio"], document["metric"]
+    verdict = {
+        "a": f"a ({document['a']['name']}) is better",
+        "b": f"b ({document['b']['name']}) is better",
+        "no difference": "no difference: they are shown to be within 2 %",
+        "not resolved": "not resolved: more pairs are needed",
+    }[document["verdict"]]
+    interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} at {100 * ratio['confidence']:.1f} %"
+    lines = [
+        f"{metric}: a over b is {ratio['estimate']:.3f} ({interval}): {verdict}.",
+        f"{document['pairs']} pairs of processes, {document['dropped_rounds']} rounds dropped,"
+        f" {document['elapsed_s']:.0f} s.",
+    ]
+    if document["conditions"] == "loaded":
+        lines.append("Measured under load: other work kept the CPUs busy.")
+    if document["verdict"] == "not resolved":
+        lines.append("A longer --budget, or a quiet machine, may resolve it.")
+    return lines

@@ -108,7 +108,8 @@ class Engine(Protocol):
 
     `variant_labels` are all that it can make of any model. `session` and `scorer` are "module:Class"
     references that only a worker process imports. `has_openmp` says that the engine waits in an OpenMP
-    runtime, so that the host-wide wait policy applies.
+    runtime, so that the host-wide wait policy applies. `everyday` is a session as "module:Class" that runs
+    the interface which people use without cputune, with nothing set; None where there is no other one.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Engine(Protocol):
     session: str
     scorer: str
     has_openmp: bool
+    everyday: str | None
 
     def probe_code(self) -> str:
         """Python source that imports the engine, runs it on a short prompt, and prints one JSON object

@@ -213,7 +213,7 @@ class Bench:
             described = self._engine_of(engine)
             dimensions = (
                 *described.dimensions(self._machine, self._model, self._workload),
-                *placement.dimensions(described),
+                *placement.dimensions(described, self._machine),
             )
             self._scopes[engine] = {dimension.name: dimension.scope for dimension in dimensions}
         # What the engine does not describe is safe only in a worker of its own.

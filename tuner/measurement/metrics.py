@@ -44,9 +44,20 @@ def summarise(
     full round has another number of tokens than the workload asks.
     """
     clean = clean_rounds(rounds)
+    found = {"model_file_mib": variant_bytes / _MIB} | timings(rounds, workload)
+    found |= _resources(clean, effective_cpus)
+    for name, value in (("load_ms", load_ms), ("first_request_ms", first_request_ms)):
+        if value is not None:
+            found[name] = _positive(value, name)
+    return found | {name: value for name, value in (memory or {}).items() if name in METRICS}
+
+
+def timings(rounds: Sequence[RoundSamples], workload: Workload) -> dict[str, float]:
+    """The flat metrics of time and rate of the clean rounds; raises WorkerError (invalid) as `summarise`."""
+    clean = clean_rounds(rounds)
     for samples in clean:
         _check(samples, workload)
-    found: dict[str, float] = {"model_file_mib": variant_bytes / _MIB}
+    found: dict[str, float] = {}
     ttft = [value for samples in clean for value in samples.ttft_ms]
     gaps = [gap for samples in clean for stream in samples.gaps_ms for gap in stream]
     tpot = [sum(s) / len(s) for samples in clean for s in samples.gaps_ms if s]
@@ -63,11 +74,7 @@ def summarise(
         found |= _distribution("response_ms", response)
     elif workload.streams == 1 and ttft and tpot:
         found["response_ms.p50"] = median(ttft) + (workload.output_tokens - 1) * median(tpot)
-    found |= _resources(clean, effective_cpus)
-    for name, value in (("load_ms", load_ms), ("first_request_ms", first_request_ms)):
-        if value is not None:
-            found[name] = _positive(value, name)
-    return found | {name: value for name, value in (memory or {}).items() if name in METRICS}
+    return found
 
 
 def clean_rounds(rounds: Sequence[RoundSamples]) -> list[RoundSamples]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, Setting
+from profiles.vocabulary import Config
 from tuner.engines.base import Dimension, Engine, Role, Scope
 from tuner.errors import UsageError
 
@@ -17,10 +17,11 @@ WAIT_POLICIES: Mapping[str, Mapping[str, str]] = {
     "passive": {"OMP_WAIT_POLICY": "passive"},
 }
 _ENVIRONMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {"wait_policy": WAIT_POLICIES}
-_AFFINITIES: Mapping[str, Callable[[Setting, Machine], tuple[int, ...] | None]] = {}
-"""Setting -> the CPUs that its value means on a machine; None leaves the inherited ones."""
 
-NAMES = frozenset({*_ENVIRONMENTS, *_AFFINITIES})
+ANYWHERE = "none"
+PLACEMENT = "placement"
+
+NAMES = frozenset({*_ENVIRONMENTS, PLACEMENT})
 """The settings that are not the engine's."""
 
 # The caller's own tuning would be measured as if it were the engine's default.
@@ -29,11 +30,54 @@ _ALWAYS = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS
 """No network and no telemetry at measuring time."""
 
 
-def dimensions(engine: Engine) -> tuple[Dimension, ...]:
-    """What of this applies to an engine."""
-    if not engine.has_openmp:
-        return ()
-    return (Dimension("wait_policy", tuple(WAIT_POLICIES), "default", Scope.PROCESS, Role.PLACEMENT),)
+def dimensions(engine: Engine, machine: Machine | None = None) -> tuple[Dimension, ...]:
+    """What of this applies to an engine on a machine; without one, what applies everywhere."""
+    found = []
+    if engine.has_openmp:
+        found.append(Dimension("wait_policy", tuple(WAIT_POLICIES), "default", Scope.PROCESS, Role.PLACEMENT))
+    placements = tuple(choices(machine)) if machine is not None else ()
+    if placements:
+        values = (ANYWHERE, *placements)
+        found.append(Dimension(PLACEMENT, values, ANYWHERE, Scope.PROCESS, Role.PLACEMENT))
+    return tuple(found)
+
+
+def choices(machine: Machine) -> dict[str, tuple[int, ...]]:
+    """The placements that mean something here, with their CPUs, all of them effective ones.
+
+    "cores" has one CPU of each core, where a core has several; "fast" those of the fastest kind of core,
+    where there are others; "node0" and so on those of one NUMA node, where there are more.
+    """
+    usable = machine.effective.cpus
+    cores = [[cpu for cpu in core if cpu in usable] for core in machine.topology.cores]
+    kinds = [[cpu for cpu in kind.cpus if cpu in usable] for kind in machine.core_kinds]
+    nodes = {f"node{node.id}": [cpu for cpu in node.cpus if cpu in usable] for node in machine.cpu_nodes}
+    nodes = {name: cpus for name, cpus in nodes.items() if cpus}
+    found = {
+        "cores": [core[0] for core in cores if core],
+        "fast": next((kind for kind in kinds if kind), []),
+        **(nodes if len(nodes) > 1 else {}),
+    }
+    # One that is empty, or has all CPUs, is no choice.
+    return {name: tuple(sorted(cpus)) for name, cpus in found.items() if 0 < len(cpus) < len(usable)}
+
+
+def violation(config: Config, machine: Machine, described: Iterable[Dimension]) -> str | None:
+    """Why a configuration can't be placed: a placement of another machine, or more threads than it has
+    CPUs. None when it can."""
+    value = config.get(PLACEMENT)
+    if value is None or value == ANYWHERE:
+        return None
+    known = choices(machine)
+    if value not in known:
+        allowed = ", ".join((ANYWHERE, *known))
+        return f"{PLACEMENT}={value} means nothing on this machine: allowed is {allowed}"
+    limit = len(known[str(value)])
+    for dimension in described:
+        count = config.get(dimension.name)
+        if dimension.role is Role.THREADS and isinstance(count, int) and count > limit:
+            return f"{dimension.name}={count}: allowed is 1 to {limit}, the CPUs of {PLACEMENT}={value}"
+    return None
 
 
 def environment(config: Config, base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -55,9 +99,14 @@ def environment(config: Config, base: Mapping[str, str] | None = None) -> dict[s
 
 
 def affinity(config: Config, machine: Machine) -> tuple[int, ...] | None:
-    """The CPUs that a worker is bound to; None: those it inherits."""
-    for setting, cpus_of in _AFFINITIES.items():
-        value = config.get(setting)
-        if value is not None:
-            return cpus_of(value, machine)
-    return None
+    """The CPUs that a worker is bound to before it imports its engine; None: those it inherits.
+
+    Raises UsageError for a placement that this machine does not have.
+    """
+    value = config.get(PLACEMENT)
+    if value is None or value == ANYWHERE:
+        return None
+    problem = violation(config, machine, ())
+    if problem is not None:
+        raise UsageError(problem)
+    return choices(machine)[str(value)]

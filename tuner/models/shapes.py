@@ -13,7 +13,10 @@ from tuner.errors import ModelFileError
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides a dense decoder's speed; sizes in elements, `context_length` in tokens."""
+    """What decides a dense decoder's speed; sizes in elements, `context_length` and window in tokens.
+
+    `attention_norm` norms queries and keys, `sandwich_norms` the outputs of attention and feed-forward.
+    """
 
     architecture: str
     layers: int
@@ -27,6 +30,8 @@ class Shape:
     rope_base: float
     attention_bias: bool = False
     attention_norm: bool = False
+    sandwich_norms: bool = False
+    sliding_window: int | None = None
 
 
 SHAPES = {
@@ -34,8 +39,15 @@ SHAPES = {
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, attention_norm=True),
     "llama-3.2-1b": Shape("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5),
     "smollm2-360m": Shape("llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5),
-}
+    "gemma-3-270m": Shape(
+        "gemma3", 18, 640, 4, 1, 256, 2048, 262144, 32768, 1e6,
+        attention_norm=True, sandwich_norms=True, sliding_window=512,
+    ),
+}  # fmt: skip
 """As in the models' own published configurations; all have tied embeddings."""
+
+LEAST_WEIGHT = 1e-4
+"""In magnitude: zeros and subnormal numbers (below 6.1e-5 in f16) can be computed at another speed."""
 
 
 def shape_file(name: str, cache: Path) -> Path:
@@ -79,6 +91,8 @@ def write_shape(shape: Shape, name: str, path: Path) -> None:
     writer.add_rope_dimension_count(shape.head_size)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(1e-6)
+    if shape.sliding_window is not None:
+        writer.add_sliding_window(shape.sliding_window)
     writer.add_vocab_size(shape.vocabulary)
     writer.add_tokenizer_model("none")
     tensors = list(_tensors(shape))
@@ -90,7 +104,8 @@ def write_shape(shape: Shape, name: str, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     # One block, repeated: what a weight is doesn't matter to the speed, drawing 10^9 of them would.
-    block = np.random.default_rng(0).normal(0.0, 0.02, 1 << 20).astype(np.float16)
+    drawn = np.random.default_rng(0).normal(0.0, 0.02, 1 << 20)
+    block = np.copysign(np.maximum(np.abs(drawn), LEAST_WEIGHT), drawn).astype(np.float16)
     for _tensor, size in tensors:
         values = np.ones(size, np.float32) if len(size) == 1 else np.resize(block, size)
         writer.write_tensor_data(values)
@@ -114,6 +129,9 @@ def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield block + "attn_q_norm.weight", (shape.head_size,)
             yield block + "attn_k_norm.weight", (shape.head_size,)
         yield block + "attn_output.weight", (hidden, queries)
+        if shape.sandwich_norms:
+            yield block + "post_attention_norm.weight", (hidden,)
+            yield block + "post_ffw_norm.weight", (hidden,)
         yield block + "ffn_norm.weight", (hidden,)
         yield block + "ffn_gate.weight", (shape.feed_forward, hidden)
         yield block + "ffn_up.weight", (shape.feed_forward, hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from profiles.records import ComparisonRecord, StudyRecord
@@ -12,12 +12,11 @@ from profiles.store import Store
 from profiles.vocabulary import Config, Objective, RoundSamples, Workload
 from tuner.events import Event, Observer
 from tuner.measurement.bench import Measurement
-from tuner.measurement.metrics import clean_rounds
-from tuner.measurement.statistics import median
 from tuner.search.budget import Budget
 from tuner.search.confirm import Confirmation, Pair, Side, confirm, plan
 from tuner.search.ledger import Estimate
-from tuner.search.objectives import predict
+from tuner.search.objectives import measured_value
+from tuner.search.pairs import Values
 from tuner.search.ports import Runner
 
 
@@ -42,14 +41,22 @@ class Finish:
     identify: Callable[[Config], MeasurementKey]
     budget: Budget
     observer: Observer
+    unkept: Callable[[Config], tuple[str, ...]] = lambda _: ()
+    """Why a configuration, as measured by now, may not be published."""
 
     def first_that_runs(self, baseline: Estimate, leaders: Sequence[Estimate], startup_s: float) -> Decided:
-        """Confirm the best leader; the next one where its processes fail; the default when none is left."""
+        """Confirm the best leader; the next one where its processes fail or where it is not shown to keep a
+        limit; the default when none is left.
+
+        Where the default itself may not be published, the best that may is, even if it is slower.
+        """
         self.observer(Event("stage", "confirmation"))
         for leader in leaders:
             if leader.config == baseline.config:
                 break
-            comparison, earlier = self._comparison(baseline.config, leader.config)
+            comparison, earlier = open_comparison(
+                self.store, self.study.id, baseline.config, leader.config, self.objective.metric
+            )
             confirmation = confirm(
                 self.runner,
                 {"default": baseline.config, "best": leader.config},
@@ -57,34 +64,27 @@ class Finish:
                 self.value,
                 plan=plan(baseline, leader, startup_s, self.budget.total_s, self.workload),
                 budget=self.budget,
-                earlier=earlier,
+                earlier=[Pair(*values) for values in earlier],
                 keep=partial(self._keep, comparison),
                 observer=self.observer,
             )
-            if confirmation is not None:
-                self.store.finish_comparison(comparison.id, confirmation.speedup, confirmation.status)
-                return Decided(leader.config, confirmation, comparison.id)
-            self.store.finish_comparison(comparison.id, None, "failed")
+            if confirmation is None:
+                self.store.finish_comparison(comparison.id, None, "failed")
+                continue
+            reasons = self.unkept(leader.config)
+            if reasons:
+                self.observer(Event("note", f"a leader is left out: {'; '.join(reasons)}"))
+                self.store.finish_comparison(comparison.id, confirmation.speedup, "infeasible")
+                continue
+            if confirmation.status == "no_gain" and self.unkept(baseline.config):
+                confirmation = replace(confirmation, status="provisional")
+            self.store.finish_comparison(comparison.id, confirmation.speedup, confirmation.status)
+            return Decided(leader.config, confirmation, comparison.id)
         return Decided(baseline.config, None, None)
 
     def value(self, rounds: Sequence[RoundSamples]) -> float:
-        """The objective of one process: the median over its clean rounds."""
-        return median(
-            [
-                predict(self.objective, self.workload, median(r.ttft_ms), _mean_gap_ms(r))
-                for r in clean_rounds(rounds)
-            ]
-        )
-
-    def _comparison(self, baseline: Config, best: Config) -> tuple[ComparisonRecord, tuple[Pair, ...]]:
-        """An interrupted comparison of the same two with its pairs, or a new one."""
-        metric = self.objective.metric
-        for known in self.store.comparisons(self.study.id):
-            same = (known.config_a, known.config_b, known.metric) == (baseline, best, metric)
-            if same and known.finished_at is None:
-                pairs = [pair for pair in self.store.pairs(known.id) if pair.dropped is None]
-                return known, tuple(Pair(pair.a_values[0], pair.b_values[0]) for pair in pairs)
-        return self.store.start_comparison(self.study.id, baseline, best, metric), ()
+        """The objective of one process, as measured over its clean rounds."""
+        return measured_value(self.objective, self.workload, rounds)
 
     def _keep(self, comparison: ComparisonRecord, pair: Pair, measured: Mapping[Side, Measurement]) -> None:
         self.store.add_rounds(self.identify(comparison.config_a), measured["default"].rounds)
@@ -92,6 +92,13 @@ class Finish:
         self.store.add_pair(comparison.id, [pair.default], [pair.best])
 
 
-def _mean_gap_ms(samples: RoundSamples) -> float:
-    gaps = [gap for stream in samples.gaps_ms for gap in stream]
-    return sum(gaps) / len(gaps)
+def open_comparison(
+    store: Store, study_id: str, a: Config, b: Config, metric: str
+) -> tuple[ComparisonRecord, tuple[Values, ...]]:
+    """An interrupted comparison of the same two with its clean pairs, or a new one."""
+    for known in store.comparisons(study_id):
+        same = (known.config_a, known.config_b, known.metric) == (a, b, metric)
+        if same and known.finished_at is None:
+            pairs = [pair for pair in store.pairs(known.id) if pair.dropped is None]
+            return known, tuple((pair.a_values[0], pair.b_values[0]) for pair in pairs)
+    return store.start_comparison(study_id, a, b, metric), ()

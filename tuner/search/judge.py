@@ -1,13 +1,16 @@
-"""Feasibility: which configurations keep a quality level, judged once for all that answer alike."""
+"""Feasibility: which configurations keep the quality level and the limits of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
-from profiles.vocabulary import Config, Quality, QualityLevel
+from profiles.metrics import base_name
+from profiles.vocabulary import Config, Limit, Quality, QualityLevel
 from tuner.engines.base import SOURCE
 from tuner.errors import ModelFileError, WorkerError
 from tuner.events import Event, Observer
+from tuner.search.limits import QUALITY_METRICS, Broken, Metrics, broken, unkept
 from tuner.search.space import Space
 
 Measure = Callable[[Config], Quality]
@@ -15,15 +18,31 @@ Measure = Callable[[Config], Quality]
 
 
 class QualityJudge:
-    """Knows for every quality key whether it keeps the level."""
+    """Knows for every quality key whether it keeps the level, once for all that answer alike.
+
+    `metrics_of` gives what is known of a configuration's speed and memory, `refuses` why a configuration
+    may not be published whatever it measures.
+    """
 
     def __init__(
-        self, space: Space, level: QualityLevel, measure: Measure | None, *, observer: Observer
+        self,
+        space: Space,
+        level: QualityLevel,
+        measure: Measure | None,
+        *,
+        observer: Observer,
+        limits: Sequence[Limit] = (),
+        metrics_of: Callable[[Config], Metrics] = lambda _: {},
+        refuses: Callable[[Config], str | None] = lambda _: None,
     ) -> None:
         self._space = space
         self._level = level
         self._measure = measure
         self._observe = observer
+        self._metrics_of = metrics_of
+        self._refuses = refuses
+        self._limits = tuple(m for m in limits if base_name(m.metric) not in QUALITY_METRICS)
+        self._quality_limits = tuple(m for m in limits if m not in self._limits)
         self._found: dict[str, Quality | None] = {}
         self._as_given = {space.quality_key(space.default(part.engine.name)).key for part in space.engines}
 
@@ -39,21 +58,46 @@ class QualityJudge:
         return self._found.get(self._space.quality_key(config).key)
 
     def feasible(self, config: Config) -> bool:
-        """Whether it may be published at the level; measures where that is not known yet.
+        """Whether it may be published; measures quality where that is not known yet.
 
-        The model as it was given is always feasible: quality is relative to it. A variant that misses the
-        level is not asked again with a coarser KV cache. Where nothing can be measured (random weights),
-        nothing is ruled out, and reports say "not measured".
+        The model as it was given always keeps the level: quality is relative to it. A variant that misses
+        the level is not asked again with a coarser KV cache. Where nothing can be measured (random weights),
+        the level rules nothing out, and reports say "not measured". A limit rules out what is known to break
+        it; what must be shown in the end is `unkept`.
         """
-        if self._measure is None or self._level.name == "any":
-            return True
+        if self._refuses(config) is not None or self._breaks_limits(config):
+            return False
+        if not self._judges:
+            return not self._quality_limits
         return all(self._keeps(key) for key in self._keys(config))
 
     def known_bad(self, config: Config) -> bool:
-        """Whether it was judged and fails the level; measures nothing."""
-        if self._measure is None or self._level.name == "any":
+        """Whether it was judged and fails the level or a limit; measures nothing."""
+        return self._breaks_limits(config) or self.misses_level(config)
+
+    def misses_level(self, config: Config) -> bool:
+        """Whether its quality was judged and fails; measures nothing."""
+        if not self._judges:
             return False
         return any(key.key in self._found and not self._keeps(key) for key in self._keys(config))
+
+    def unkept(self, config: Config, metrics: Metrics) -> tuple[str, ...]:
+        """Why a configuration with these metrics may not be published; measures its quality for limits."""
+        refusal = self._refuses(config)
+        known = dict(metrics)
+        if self._quality_limits:
+            known |= quality_metrics(self.quality(config))
+        missing: tuple[Broken, ...] = unkept((*self._limits, *self._quality_limits), known)
+        return (*((refusal,) if refusal else ()), *map(str, missing))
+
+    @property
+    def _judges(self) -> bool:
+        """Whether quality decides anything, and can be measured."""
+        decides = self._level.name != "any" or bool(self._quality_limits)
+        return self._measure is not None and decides
+
+    def _breaks_limits(self, config: Config) -> bool:
+        return bool(self._limits) and bool(broken(self._limits, self._metrics_of(config)))
 
     def _keys(self, config: Config) -> tuple[Config, ...]:
         """The variant with the default's other settings, then the configuration itself."""
@@ -63,12 +107,15 @@ class QualityJudge:
         return (key,) if plain == key else (plain, key)
 
     def _keeps(self, key: Config) -> bool:
-        if key.key in self._as_given:
+        given = key.key in self._as_given
+        if given and not self._quality_limits:
             return True
         if key.key not in self._found:
             self._found[key.key] = self._ask(key)
         quality = self._found[key.key]
-        return quality is not None and quality.meets(self._level)
+        if quality is None or not (given or quality.meets(self._level)):
+            return False
+        return not unkept(self._quality_limits, quality_metrics(quality))
 
     def _ask(self, key: Config) -> Quality | None:
         if self._measure is None:
@@ -94,3 +141,11 @@ class QualityJudge:
             )
         )
         return quality
+
+
+def quality_metrics(quality: Quality | None) -> dict[str, float]:
+    """A quality as flat metrics; what was not measured, or is not a finite number, is absent."""
+    if quality is None:
+        return {}
+    found = {name: getattr(quality, name) for name in sorted(QUALITY_METRICS)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}

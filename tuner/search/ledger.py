@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -34,7 +34,7 @@ class Ledger:
     def __init__(self, space: Space, objective: Objective) -> None:
         self._space = space
         self._objective = objective
-        self._values: dict[tuple[Phase, str], list[float]] = defaultdict(list)
+        self._values: dict[Phase, dict[Config, list[float]]] = {phase: {} for phase in Phase}
         self._configs: dict[str, Config] = {}
 
     def add(self, config: Config, rounds: Iterable[RoundSamples]) -> None:
@@ -50,11 +50,15 @@ class Ledger:
                 self._of(config, Phase.DECODE).append(median(gaps))
 
     def _of(self, config: Config, phase: Phase) -> list[float]:
-        return self._values[phase, self._space.phase_key(config, phase)]
+        return self._values[phase].setdefault(self._space.phase_part(config, phase), [])
+
+    def samples_ms(self, phase: Phase) -> Mapping[Config, Sequence[float]]:
+        """All round values of a phase by `Space.phase_part`."""
+        return self._values[phase]
 
     def values_ms(self, config: Config, phase: Phase) -> tuple[float, ...]:
         """The phase's round values: TTFT or the median gap between tokens, in milliseconds."""
-        return tuple(self._values.get((phase, self._space.phase_key(config, phase)), ()))
+        return tuple(self._values[phase].get(self._space.phase_part(config, phase), ()))
 
     def missing(self, config: Config) -> frozenset[Phase]:
         """The phases of which nothing clean is known."""
@@ -93,25 +97,16 @@ class Ledger:
 
     def _combined(self) -> Iterator[Config]:
         found = dict(self._configs)
-        groups: dict[str, list[Config]] = defaultdict(list)
+        groups: dict[Config, list[Config]] = defaultdict(list)
         for config in self._configs.values():
-            groups[self._space.shared_key(config)].append(config)
+            groups[self._space.shared_part(config)].append(config)
         for group in groups.values():
             prefill = self._best(group, Phase.PREFILL)
             decode = self._best(group, Phase.DECODE)
-            if prefill is None or decode is None:
-                continue
-            dimensions = self._space.part(prefill.engine).dimensions
-            taken = {
-                d.name: value
-                for d in dimensions
-                if d.phases == {Phase.DECODE} and (value := decode.get(d.name)) is not None
-            }
-            combined = self._space.make(
-                prefill.engine, prefill.variant, prefill.with_settings(**taken).as_dict()
-            )
-            if combined is not None:
-                found.setdefault(combined.key, combined)
+            if prefill is not None and decode is not None:
+                combined = self._space.joined(prefill, decode)
+                if combined is not None:
+                    found.setdefault(combined.key, combined)
         yield from found.values()
 
     def _best(self, group: list[Config], phase: Phase) -> Config | None:

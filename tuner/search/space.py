@@ -14,6 +14,7 @@ from functools import cached_property
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, Setting, Workload
 from tuner.engines.base import Dimension, Engine, Phase, Scope
+from tuner.measurement import placement
 
 VARIANT = "variant"
 ENUMERABLE = 200_000
@@ -72,7 +73,8 @@ class Space:
         part = self.part(engine)
         merged = {d.name: settings.get(d.name, d.default) for d in part.dimensions}
         config = Config.of(engine, variant, merged)
-        if part.engine.violation(config, self.machine, self.model, self.workload) is not None:
+        problem = part.engine.violation(config, self.machine, self.model, self.workload)
+        if problem or placement.violation(config, self.machine, part.dimensions):
             return None
         return self.canonical(config)
 
@@ -95,20 +97,36 @@ class Space:
         """The engine's rules of thumb."""
         yield from self.part(engine).engine.starts(self.machine, self.model, self.workload)
 
-    def phase_key(self, config: Config, phase: Phase) -> str:
+    @property
+    def is_separable(self) -> bool:
+        """Whether the phases can be measured apart; with several streams they overlap."""
+        return self.workload.streams == 1
+
+    def phase_part(self, config: Config, phase: Phase) -> Config:
         """Equal for configurations whose speed in this phase can't differ.
 
-        With several streams the phases overlap, and every configuration stands for itself.
+        With several streams every configuration stands for itself.
         """
-        if self.workload.streams > 1:
-            return config.key
-        other = [d.name for d in self.part(config.engine).dimensions if phase not in d.phases]
-        return config.without(other).key
+        if not self.is_separable:
+            return config
+        return config.without(d.name for d in self.part(config.engine).dimensions if phase not in d.phases)
 
-    def shared_key(self, config: Config) -> str:
-        """Equal for configurations that differ only in settings of one phase."""
-        single = [d.name for d in self.part(config.engine).dimensions if len(d.phases) == 1]
-        return config.without(single).key
+    def shared_part(self, config: Config) -> Config:
+        """Equal for configurations that may exchange the settings of one phase."""
+        if not self.is_separable:
+            return config
+        return config.without(d.name for d in self.part(config.engine).dimensions if len(d.phases) == 1)
+
+    def joined(self, prefill: Config, decode: Config) -> Config | None:
+        """`prefill` with the settings that only decoding has from `decode`; None where it can't run."""
+        if not self.is_separable:
+            return prefill
+        taken = {
+            d.name: value
+            for d in self.part(decode.engine).dimensions
+            if d.phases == {Phase.DECODE} and (value := decode.get(d.name)) is not None
+        }
+        return self.make(prefill.engine, prefill.variant, {**prefill.as_dict(), **taken})
 
     def quality_key(self, config: Config) -> Config:
         """The part of a configuration that decides what the model answers."""
@@ -127,15 +145,30 @@ class Space:
 
     def everything(self) -> list[Config]:
         """Every canonical configuration once, in a fixed order; for spaces within `ENUMERABLE`."""
-        seen: dict[str, Config] = {}
+        return list(dict.fromkeys(self._product(frozenset(Phase))))
+
+    def listed(self, phase: Phase, rng: random.Random) -> list[Config]:
+        """One configuration for every phase part, in a fixed order; the other phase has its defaults.
+
+        Where the phases can't be taken apart and there are too many, it is a random part of them.
+        """
+        if self.is_separable:
+            found = {self.phase_part(config, phase): config for config in self._product(frozenset({phase}))}
+            return list(found.values())
+        if self.combinations <= ENUMERABLE // 10:
+            return self.everything()
+        drawn = (self.draw(rng) for _ in range(ENUMERABLE // 10))
+        return list(dict.fromkeys(config for config in drawn if config is not None))
+
+    def _product(self, phases: frozenset[Phase]) -> Iterator[Config]:
         for part in self.engines:
-            names = [d.name for d in part.dimensions]
+            varied = [d for d in part.dimensions if d.phases & phases]
+            names = [d.name for d in varied]
             for variant in part.variants:
-                for values in itertools.product(*(d.values for d in part.dimensions)):
+                for values in itertools.product(*(d.values for d in varied)):
                     config = self.make(part.engine.name, variant, dict(zip(names, values, strict=True)))
                     if config is not None:
-                        seen.setdefault(config.key, config)
-        return list(seen.values())
+                        yield config
 
     def draw(self, rng: random.Random) -> Config | None:
         """A random canonical configuration; None where the drawn combination can't run."""

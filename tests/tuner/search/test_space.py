@@ -28,19 +28,19 @@ def test_a_combination_that_cannot_run_is_no_configuration(space):
     assert space.make("simulated", "q8_0", {"type_v": "q8_0", "flash_attn": "on"}) is not None
 
 
-def test_the_phase_key_drops_the_other_phases_settings(space):
+def test_the_phase_part_drops_the_other_phases_settings(space):
     one = space.make("simulated", "q8_0", {"n_threads": 1})
     two = one.with_settings(n_threads=2)
-    assert space.phase_key(one, Phase.PREFILL) == space.phase_key(two, Phase.PREFILL)
-    assert space.phase_key(one, Phase.DECODE) != space.phase_key(two, Phase.DECODE)
-    assert space.shared_key(one) == space.shared_key(two)
+    assert space.phase_part(one, Phase.PREFILL) == space.phase_part(two, Phase.PREFILL)
+    assert space.phase_part(one, Phase.DECODE) != space.phase_part(two, Phase.DECODE)
+    assert space.shared_part(one) == space.shared_part(two)
 
 
 def test_with_several_streams_every_configuration_stands_for_itself(machine):
     batch = space_of(machine, WORKLOADS["batch"])
     one = batch.make("simulated", "q8_0", {"n_threads_batch": 1})
     two = batch.make("simulated", "q8_0", {"n_threads_batch": 2})
-    assert batch.phase_key(one, Phase.DECODE) != batch.phase_key(two, Phase.DECODE)
+    assert batch.phase_part(one, Phase.DECODE) != batch.phase_part(two, Phase.DECODE)
 
 
 def test_the_switch_is_the_largest_scope_that_changed(space):

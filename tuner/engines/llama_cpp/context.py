@@ -10,6 +10,7 @@ from typing import Any
 
 from profiles.vocabulary import Setting
 from tuner.engines.base import EngineError
+from tuner.engines.llama_cpp.locking import locked_bytes
 from tuner.engines.llama_cpp.native import (
     FLASH_ATTENTION,
     LOG,
@@ -22,9 +23,18 @@ from tuner.engines.llama_cpp.native import (
 )
 from tuner.engines.llama_cpp.vocabulary import Vocabulary
 
-CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v")
+CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v", "swa_full")
+LOAD_SETTINGS = ("repack", "mmap", "mlock")
 LEAST_CONTEXT = 512
 """llama-cpp-python's default context: smaller ones would clip its default batch."""
+
+_LOAD_MODES = {
+    (True, False): low.LLAMA_LOAD_MODE_MMAP,
+    (True, True): low.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (False, True): low.LLAMA_LOAD_MODE_MLOCK,
+    (False, False): low.LLAMA_LOAD_MODE_NONE,
+}
+"""(mmap, mlock) -> the engine's one setting for both."""
 
 _EXTRA_BUFFER = r"(\S*(?:REPACK|AMX|AARCH64|KLEIDIAI|SPACEMIT)\S*) model buffer size =\s+([\d.]+) MiB"
 
@@ -74,13 +84,9 @@ class LoadedModel:
         start()
         LOG.clear()
         parameters = low.llama_model_default_params()
-        repack = settings.get("repack", True)
-        set_fields(
-            parameters,
-            use_extra_bufts=bool(repack),
-            load_mode=low.LLAMA_LOAD_MODE_MMAP,
-            n_gpu_layers=0,
-        )
+        repack, mlock = bool(settings.get("repack", True)), bool(settings.get("mlock", False))
+        mode = _LOAD_MODES[bool(settings.get("mmap", True)), mlock]
+        set_fields(parameters, use_extra_bufts=repack, load_mode=mode, n_gpu_layers=0)
         self.handle = low.llama_model_load_from_file(os.fsencode(path), parameters)
         if not self.handle:
             reason = LOG.last_error(f"cannot load {path.name}")
@@ -89,7 +95,7 @@ class LoadedModel:
             self.close()
             raise EngineError(f"{path.name} is an encoder-decoder model; only decoders are served")
         self.vocabulary = Vocabulary(self.handle)
-        self.facts = _load_facts(repack=bool(repack))
+        self.facts = _load_facts(repack=repack, mlock=mlock)
 
     def close(self) -> None:
         """Free the model; twice is once."""
@@ -138,7 +144,7 @@ class Context:
             type_k=ggml_type(settings.get("type_k", "f16")),
             type_v=ggml_type(settings.get("type_v", "f16")),
             kv_unified=False,
-            swa_full=True,
+            swa_full=bool(settings.get("swa_full", True)),
             no_perf=True,
         )
         # strlen is the abort callback: 0 while the flag's first byte is 0, 1 once it is set. A callback
@@ -155,9 +161,10 @@ class Context:
         if not self.handle:
             raise EngineError(LOG.last_error("llama_init_from_model refused the context"))
         self.memory = low.llama_get_memory(self.handle)
+        self._window: int = low.llama_model_n_swa(model.handle)
         self.n_batch: int = low.llama_n_batch(self.handle)
         self.batch = Batch(self.n_batch)
-        self.logged = _context_facts()
+        self.logged = context_facts()
         self.rebuild_key = rebuild_key(settings, context_tokens, streams)
 
     def decode(self, count: int) -> None:
@@ -195,9 +202,14 @@ class Context:
 
     def keep(self, slot: int, tokens: int) -> bool:
         """Forget a sequence from position `tokens` on; False where the cache can't (it forgets all then)."""
-        removed = tokens > 0 and low.llama_memory_seq_rm(self.memory, slot, tokens, -1)
-        # A window that slid past the kept part has dropped cells that the next token needs.
-        if removed and low.llama_memory_seq_pos_min(self.memory, slot) <= 0:
+        # A window that slid past the kept part may have dropped cells that the next token needs. Asked
+        # before the removal: an emptied cache has no least position. (llama-server has the same rule.)
+        oldest = low.llama_memory_seq_pos_min(self.memory, slot)
+        if (
+            tokens > 0
+            and oldest <= max(0, tokens - self._window)
+            and low.llama_memory_seq_rm(self.memory, slot, tokens, -1)
+        ):
             return True
         low.llama_memory_seq_rm(self.memory, slot, -1, -1)
         return tokens == 0
@@ -209,20 +221,25 @@ class Context:
             self.handle = None
 
 
-def _load_facts(*, repack: bool) -> dict[str, Setting]:
-    """What the load's log tells: repacked weights, if any.
+def _load_facts(*, repack: bool, mlock: bool) -> dict[str, Setting]:
+    """What the load's log tells: repacked weights, if any; whether the file is mapped, and locked.
 
-    A model without such weights says nothing: "asked for, nothing to repack" is then unknown, not False.
+    A model without repackable weights says nothing: "asked for, nothing to repack" is then unknown, not
+    False. A lock that the kernel refused is a warning only, and the engine runs on without it.
     """
     repacked = sum(float(size) for _name, size in LOG.find(_EXTRA_BUFFER))
     facts: dict[str, Setting] = {"repacked_mib": repacked}
     if repacked or not repack:
         facts["repack"] = repacked > 0
+    modes = {mode for (mode,) in LOG.find(r"load_mode = (\S+)\)")}
+    if len(modes) == 1:
+        facts["mmap"] = "mmap" in modes.pop()
+    facts["mlock"] = mlock and locked_bytes() > 0 and not LOG.find(r"(failed to mlock)")
     return facts
 
 
-def _context_facts() -> dict[str, Setting]:
-    """KV types and flash attention as the context's log tells them; absent where it doesn't."""
+def context_facts() -> dict[str, Setting]:
+    """KV types, flash attention and the window's cache as the context's log tells, else absent."""
     facts: dict[str, Setting] = {}
     caches = set(LOG.find(r"K \((\w+)\):.*V \((\w+)\):"))
     if len(caches) == 1:
@@ -232,6 +249,8 @@ def _context_facts() -> dict[str, Setting]:
         state = flash.pop()
         if state in ("enabled", "disabled"):
             facts["flash_attn"] = "on" if state == "enabled" else "off"
+    if LOG.find(r"(creating\s+SWA KV cache)"):
+        facts["swa_full"] = bool(LOG.find(r"(using full-size SWA cache)"))
     return facts
 
 

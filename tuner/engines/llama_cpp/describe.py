@@ -8,6 +8,7 @@ from math import ceil
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, Setting, Workload
 from tuner.engines.base import BOTH_PHASES, SOURCE, Dimension, Phase, Recipe, Role, Scope
+from tuner.engines.llama_cpp.locking import lock_problem
 
 UBATCHES = (16, 32, 64, 128, 256, 512)
 DEFAULT_UBATCH = 512
@@ -38,6 +39,7 @@ class LlamaCpp:
     session = "tuner.engines.llama_cpp.session:LlamaSession"
     scorer = "tuner.engines.llama_cpp.scorer:LlamaScorer"
     has_openmp = True
+    everyday: str | None = "tuner.engines.llama_cpp.everyday:EverydaySession"
 
     def probe_code(self) -> str:
         """Imports the bindings and decodes one token of a made-up model."""
@@ -50,11 +52,10 @@ class LlamaCpp:
     def recipes(self, model: ModelInfo) -> tuple[Recipe, ...]:
         """The source, then every other type from the most to the least exact."""
         source = Recipe(SOURCE, estimated_bytes=model.file_bytes)
-        main = main_type(model)
         made = (
             Recipe(label, (("file_type", label),), _estimated_bytes(model, label))
             for label in RECIPES
-            if _MAIN_TYPE.get(label, label) != main
+            if not _is_of_type(model, label)
         )
         return source, *made
 
@@ -65,7 +66,8 @@ class LlamaCpp:
         return Recipe("f16", (("file_type", "f16"),), _estimated_bytes(model, "f16"))
 
     def dimensions(self, machine: Machine, model: ModelInfo, workload: Workload) -> tuple[Dimension, ...]:
-        """Threads, batch, attention, KV types and repacking."""
+        """Threads, batch, attention, KV types and repacking; mapping and locking, which are policy, at their
+        defaults only, and the window's cache where the workload outgrows a sliding window."""
         threads = thread_counts(machine)
         default = self.default(machine, model, workload).as_dict()
         prefill, decode = frozenset({Phase.PREFILL}), frozenset({Phase.DECODE})
@@ -90,7 +92,14 @@ class LlamaCpp:
             dimension("flash_attn", ("off", "on"), Scope.CONTEXT, Role.KV),
             dimension("type_k", key_types, Scope.CONTEXT, Role.KV, affects_quality=True),
             dimension("type_v", value_types, Scope.CONTEXT, Role.KV, affects_quality=True),
+            *(
+                (dimension("swa_full", (False, True), Scope.CONTEXT, Role.KV),)
+                if _outgrows_window(model, workload)
+                else ()
+            ),
             dimension("repack", (False, True), Scope.LOAD, Role.WEIGHTS),
+            dimension("mmap", (True,), Scope.LOAD, Role.WEIGHTS),
+            dimension("mlock", (False,), Scope.LOAD, Role.WEIGHTS),
         )
 
     def default(self, machine: Machine, model: ModelInfo, workload: Workload) -> Config:
@@ -110,6 +119,9 @@ class LlamaCpp:
                 "type_k": "f16",
                 "type_v": "f16",
                 "repack": True,
+                "mmap": True,
+                "mlock": False,
+                **({"swa_full": True} if _outgrows_window(model, workload) else {}),
             },
         )
 
@@ -153,14 +165,24 @@ class LlamaCpp:
         kind = settings.get("type_v", "f16")
         if kind != "f16" and flash == "off":
             return f"type_v={kind} needs flash_attn=on, but flash_attn={flash}: a quantized V cache needs it"
-        if not isinstance(settings.get("repack", True), bool):
-            return f"repack={settings['repack']}: allowed is true or false"
+        for name in ("repack", "mmap", "mlock", "swa_full"):
+            if not isinstance(settings.get(name, True), bool):
+                return f"{name}={settings[name]}: allowed is true or false"
+        if "swa_full" in settings and not model.sliding_window:
+            return "swa_full: allowed is to leave it out, the model has no sliding window"
+        problem = lock_problem(self._file_bytes(config.variant, model)) if settings.get("mlock") else None
+        if problem is not None:
+            return problem
         if model.context_length and workload.context_tokens > model.context_length:
             return (
                 f"prompt_tokens={workload.prompt_tokens} + output_tokens={workload.output_tokens} are"
                 f" {workload.context_tokens} tokens, above the model's context of {model.context_length}"
             )
         return None
+
+    def _file_bytes(self, variant: str, model: ModelInfo) -> int:
+        sizes = {recipe.label: recipe.estimated_bytes for recipe in self.recipes(model)}
+        return sizes.get(variant, model.file_bytes)
 
     def canonical(self, config: Config, model: ModelInfo, workload: Workload) -> Config:
         """An ubatch no larger than a batch can be; no repack choice where nothing can be repacked.
@@ -178,6 +200,11 @@ class LlamaCpp:
         if workload.streams > 1 and "n_threads" in settings and "n_threads_batch" in settings:
             changes["n_threads"] = settings["n_threads_batch"]
         return config.with_settings(**changes)
+
+
+def _outgrows_window(model: ModelInfo, workload: Workload) -> bool:
+    """Within the window, a cache of the window alone is the whole cache."""
+    return bool(model.sliding_window) and workload.context_tokens > (model.sliding_window or 0)
 
 
 def thread_counts(machine: Machine) -> tuple[int, ...]:
@@ -198,6 +225,17 @@ def thread_counts(machine: Machine) -> tuple[int, ...]:
         counts |= {kind.physical_cores or len(kind.cpus) for kind in machine.core_kinds}
         counts |= {len(kind.cpus) for kind in machine.core_kinds}
     return tuple(sorted(count for count in counts if 1 <= count <= every))
+
+
+def _is_of_type(model: ModelInfo, label: str) -> bool:
+    """Whether a recipe would only make again what the file is already.
+
+    Files of fewer bits keep their embedding in q8_0, in small models most of their bytes: such are not q8_0.
+    """
+    if _MAIN_TYPE.get(label, label) != main_type(model):
+        return False
+    mix = dict(model.tensor_mix)
+    return label != "q8_0" or mix["q8_0"] >= 0.9 * sum(mix.values())
 
 
 def main_type(model: ModelInfo) -> str:

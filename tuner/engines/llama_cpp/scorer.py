@@ -11,6 +11,7 @@ import numpy as np
 from profiles.vocabulary import Setting
 from tuner.engines.base import EngineError
 from tuner.engines.llama_cpp.context import Context, LoadedModel
+from tuner.engines.llama_cpp.describe import FLOAT_TYPES
 from tuner.engines.llama_cpp.native import low
 
 CHUNK = 64
@@ -29,9 +30,14 @@ class LlamaScorer:
         self._position = 0
 
     def load(self, path: Path, settings: Mapping[str, Setting]) -> None:
-        """Open a model; beside the threads, `type_k`, `type_v`, `flash_attn` and `repack` count."""
+        """Open a model; beside the threads, `type_k`, `type_v`, `flash_attn` and `repack` count.
+
+        A V cache that is quantized works with flash attention only, so that implies it.
+        """
         self._model = LoadedModel(path, settings)
         kept = {name: settings[name] for name in ("type_k", "type_v", "flash_attn") if name in settings}
+        if str(kept.get("type_v", "f16")) not in FLOAT_TYPES:
+            kept["flash_attn"] = "on"
         self._context = Context(self._model, {**kept, "n_ubatch": CHUNK}, CONTEXT_TOKENS, 1, outputs=CHUNK)
         given = settings.get("n_threads")
         threads = given if isinstance(given, int) else len(os.sched_getaffinity(0))

@@ -10,7 +10,7 @@ from pathlib import Path
 from profiles.vocabulary import Setting
 from tuner.engines.base import Built, EngineError, Sampling, Token
 from tuner.engines.llama_cpp import native
-from tuner.engines.llama_cpp.context import AbortedError, Context, LoadedModel, rebuild_key
+from tuner.engines.llama_cpp.context import LOAD_SETTINGS, AbortedError, Context, LoadedModel, rebuild_key
 from tuner.engines.llama_cpp.native import low
 from tuner.engines.llama_cpp.sampling import Sampler
 
@@ -88,8 +88,8 @@ class LlamaSession:
     def effective(self) -> Mapping[str, Setting]:
         """By the engine's getters, else from its log, else absent."""
         model = self._loaded()
-        repack = {"repack": model.facts["repack"]} if "repack" in model.facts else {}
-        return {**repack, **self._ready().effective()}
+        loaded = {name: model.facts[name] for name in LOAD_SETTINGS if name in model.facts}
+        return {**loaded, **self._ready().effective()}
 
     def built(self) -> Built:
         """Versions, library hash, compile features, facts of the load."""

@@ -26,6 +26,7 @@ class Simulated:
     session = "tuner.engines.simulated.session:SimulatedSession"
     scorer = "tuner.engines.simulated.scorer:SimulatedScorer"
     has_openmp = True
+    everyday: str | None = None
 
     def probe_code(self) -> str:
         """Imports the session, which strikes the faults of importing."""

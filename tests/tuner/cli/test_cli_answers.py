@@ -1,0 +1,105 @@
+"""What the commands print of a search that has ended: documents for programs, tables for people."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.flow import Flow
+from tuner.cli.main import run
+
+Json = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def text(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints that succeeds."""
+
+    def printed(*arguments: str) -> str:
+        assert run(list(arguments)) == 0
+        out = capsys.readouterr()
+        assert out.err == ""
+        return out.out
+
+    return printed
+
+
+@pytest.fixture
+def document(text: Callable[..., str]) -> Json:
+    """The document that a command prints with --json, and nothing else."""
+
+    def parsed(*arguments: str) -> dict[str, Any]:
+        found = json.loads(text(*arguments, "--json"))
+        assert found["schema_version"] == 1
+        return dict(found)
+
+    return parsed
+
+
+def test_a_known_answer_is_printed_again(flow_after: Flow, finished: Any, document: Json, text):
+    call = ("search", "--model", "tiny", "--engines", "simulated")
+    known = document(*call)
+    assert known == {"schema_version": 1, **finished[1], "measured_now": False}
+    printed = text(*call)
+    best = finished[1]["best"]
+    for part in ("default", "best", best["variant"], best["profile_id"], "x the speed of the default"):
+        assert part in printed
+    assert f"cputune show {best['profile_id']}" in printed
+
+
+def test_a_study_and_a_profile_are_shown(flow_after: Flow, finished: Any, document: Json, text):
+    study, profile = finished[1]["study"], finished[1]["best"]["profile_id"]
+    shown = document("show", study, "--trials")
+    assert shown["study"] == study
+    assert shown["answer"]["speedup"] == finished[1]["speedup"]
+    assert len(shown["trials"]) == sum(shown["trial_counts"].values())
+    assert {"number", "status", "reason", "config", "value", "metrics"} <= set(shown["trials"][0])
+    assert document("show", profile)["profile"]["id"] == profile
+    assert document("show", study[:6])["study"] == study
+    assert profile in text("show", profile)
+    assert "complete" in text("show", study, "--trials")
+
+
+def test_history_lists_searches_with_their_speed_up(flow_after: Flow, finished: Any, document: Json, text):
+    listed = document("history")["studies"]
+    assert [row["study"] for row in listed] == [finished[1]["study"]]
+    assert listed[0]["speedup"] == finished[1]["speedup"]
+    assert listed[0]["profile_id"] == finished[1]["best"]["profile_id"]
+    assert finished[1]["study"] in text("history")
+
+
+def test_history_of_nothing_says_how_to_begin(home: Any, document: Json, text):
+    assert document("history") == {"schema_version": 1, "studies": []}
+    assert "cputune search" in text("history")
+    assert "cputune models add" in text("models", "list")
+    assert document("models", "list") == {"schema_version": 1, "models": []}
+
+
+def test_a_model_is_added_listed_and_prepared(flow: Flow, document: Json, text):
+    added = document("models", "add", str(flow.model), "--name", "mine")
+    assert (added["name"], added["architecture"]) == ("mine", "llama")
+    made = document("models", "prepare", "mine", "--engines", "simulated", "--variants", "q8_0")["variants"]
+    assert [(row["variant"], row["reason"]) for row in made] == [("q8_0", None), ("f16", None)]
+    listed = document("models", "list")["models"]
+    assert listed[0]["variants"] == ["q8_0", "f16"] or set(listed[0]["variants"]) == {"q8_0", "f16"}
+    assert "mine" in text("models", "list")
+    assert "q8_0" in text("models", "prepare", "mine", "--engines", "simulated", "--variants", "q8_0")
+
+
+def test_the_engines_with_what_they_make(home: Any, document: Json, text):
+    rows = {row["name"]: row for row in document("engines")["engines"]}
+    assert set(rows) >= {"simulated", "llama_cpp"}
+    for row in rows.values():
+        assert {"name", "available", "version", "reason", "variants"} <= set(row)
+        assert row["available"] == (row["reason"] is None)
+    assert rows["simulated"]["variants"][0] == "source"
+    assert "simulated" in text("engines")
+
+
+def test_a_note_is_one_line_however_long(flow: Flow, quick_quality: Any, capsys):
+    assert run(["search", "--model", str(flow.model), "--engines", "simulated", "--trials", "1",
+                "--variants", "source", "--budget", "10s", "--json"]) == 0  # fmt: skip
+    out = capsys.readouterr()
+    assert json.loads(out.out)["status"] == "no_gain"
+    assert any("CPUs" in line and line.endswith("simulated 1") for line in out.err.splitlines())

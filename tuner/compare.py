@@ -1,0 +1,269 @@
+"""The flow of a comparison: two configurations side by side in fresh process pairs, with a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from probes.machine import probe
+from profiles.records import Conditions, StudyRecord, StudySpec, StudyStatus
+from profiles.store import Store, owner_token
+from profiles.vocabulary import (
+    QUALITY_LEVELS,
+    WORKLOADS,
+    Config,
+    Interval,
+    Objective,
+    QualityLevel,
+    RoundSamples,
+    Workload,
+)
+from tuner.errors import NothingFeasibleError, WorkerError
+from tuner.events import Event, Observer
+from tuner.home import Home
+from tuner.measurement.bench import Measurement
+from tuner.measurement.lock import measuring_lock
+from tuner.measurement.statistics import (
+    LOOKS,
+    PROVISIONAL_LOOK,
+    Verdict,
+    log_ratios,
+    look_interval,
+    median,
+    verdict,
+)
+from tuner.publish import metrics_of, summary
+from tuner.request import SearchRequest
+from tuner.search.budget import Budget, Clock
+from tuner.search.finish import open_comparison
+from tuner.search.judge import quality_metrics
+from tuner.search.ledger import Estimate
+from tuner.search.load import LoadAwareRunner
+from tuner.search.objectives import cost, measured_value, objective_of, predict
+from tuner.search.pairs import Sides, Values, plan_pairs, run_pairs
+from tuner.search.ports import Runner
+from tuner.setup import build_space, open_workshop
+from tuner.sides import Side, configuration, known, read_side
+from tuner.workshop import Workshop
+
+DEFAULT_BUDGET_S = 120.0
+GRACE_S = 10.0
+"""What a round that runs may take beyond the budget before its worker is ended."""
+Found = tuple[Interval, Verdict]
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """One comparison: `a` and `b` are default, best, a profile's id or a file.
+
+    Without a model or a workload those of the first profile that is named by its id are taken, else the
+    only model and chat. `engines` are those that default and best may stand for, None: the installed ones.
+    """
+
+    a: str
+    b: str
+    model: str | None = None
+    workload: Workload | None = None
+    quality: QualityLevel = QUALITY_LEVELS["near-lossless"]
+    engines: tuple[str, ...] | None = None
+    budget_s: float = DEFAULT_BUDGET_S
+    wait: bool = False
+    storage: str | None = None
+
+
+def compare(
+    request: CompareRequest, *, home: Home, observer: Observer, clock: Clock = time.monotonic
+) -> dict[str, Any]:
+    """Compare two configurations on this machine: the document of `compare --json`.
+
+    Raises CputuneError subclasses and KeyboardInterrupt; the pairs that were finished are in the store then.
+    """
+    budget = Budget.begin(clock, request.budget_s)
+    machine = probe()
+    with Store.open(request.storage or home.database) as store:
+        sides = read_side(store, request.a), read_side(store, request.b)
+        search = as_search(store, request, sides)
+        with closing(open_workshop(search, machine, store, home, observer)) as shop:
+            space = build_space(search, shop)
+            a, b = (known(side, request.quality, shop) for side in sides)
+            configs = configuration(a, shop, space), configuration(b, shop, space)
+            with measuring_lock(home.lock, wait=request.wait):
+                study = open_record(shop, request)
+                with ended_well(store, study):
+                    return measure(shop, study, (a, b), configs, budget)
+
+
+def as_search(store: Store, request: CompareRequest, sides: tuple[Side, Side]) -> SearchRequest:
+    """The question in whose terms both sides are compared."""
+    profile = next((side.profile for side in sides if side.profile is not None), None)
+    model, workload = request.model, request.workload
+    if profile is not None:
+        known = {record.info.digest: record.name for record in store.models()}
+        model = model or known.get(profile.model_digest)
+        workload = workload or profile.workload
+    named = tuple(dict.fromkeys(side.engine for side in sides if side.engine is not None))
+    engines = request.engines
+    if all(side.engine is not None for side in sides):
+        engines = named
+    elif named:
+        from tuner.engines import default_names
+
+        engines = tuple(dict.fromkeys((*(request.engines or default_names()), *named)))
+    return SearchRequest(
+        model, workload or WORKLOADS["chat"], request.quality, budget_s=request.budget_s, engines=engines
+    )
+
+
+def open_record(shop: Workshop, request: CompareRequest) -> StudyRecord:
+    """The study that the machine's comparisons of this model and workload are filed under."""
+    name = f"compare-{shop.model.name}-{shop.workload.name}"
+    spec = StudySpec(
+        fingerprint=shop.machine.fingerprint,
+        model_digest=shop.model.digest,
+        workload=shop.workload,
+        engines=tuple(shop.available),
+        space_hash="compare",
+        storage_name=f"{name}-{shop.machine.fingerprint[:6]}",
+        name=name,
+        objectives=(objective_of(shop.workload),),
+        quality_level=request.quality.name,
+        request={"a": request.a, "b": request.b},
+        environment={"kernel": shop.machine.kernel},
+        engine_builds={engine: shop.build(engine) for engine in shop.available},
+    )
+    return shop.store.open_study(spec, owner_token())
+
+
+@contextmanager
+def ended_well(store: Store, study: StudyRecord) -> Iterator[None]:
+    """Leave no study running, whatever ends the comparison."""
+    status = StudyStatus.FAILED
+    try:
+        yield
+        status = StudyStatus.CONFIRMED
+    except KeyboardInterrupt:
+        status = StudyStatus.INTERRUPTED
+        raise
+    finally:
+        store.finish_study(study.id, status)
+
+
+def measure(
+    shop: Workshop,
+    study: StudyRecord,
+    sides: tuple[Side, Side],
+    configs: tuple[Config, Config],
+    budget: Budget,
+) -> dict[str, Any]:
+    """Run the pairs and say what they show."""
+    objective = objective_of(shop.workload)
+    rounds: tuple[list[RoundSamples], list[RoundSamples]] = ([], [])
+    record, earlier = open_comparison(shop.store, study.id, *configs, objective.metric)
+
+    def keep(values: Values, measured: Sides) -> None:
+        for side, config in enumerate(configs):
+            rounds[side].extend(measured[side].rounds)
+            shop.store.add_rounds(shop.identify(config, runner.conditions), measured[side].rounds)
+        shop.store.add_pair(record.id, [values[0]], [values[1]])
+
+    with shop.bench(seed=0, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
+        runner = LoadAwareRunner(bench, observer=shop.observer)
+        shop.observer(Event("stage", "a first look at either side"))
+        looks = [
+            first_look(runner, f"{letter} ({side.name})", config, objective, shop.workload)
+            for letter, side, config in zip("ab", sides, configs, strict=True)
+        ]
+        startup_s = sum(seconds for _, seconds in looks) / 2
+        plan = plan_pairs(looks[0][0], looks[1][0], startup_s, budget.total_s, shop.workload)
+        shop.observer(Event("stage", f"pairs of fresh processes, full rounds in each: {plan.rounds}"))
+        try:
+            decision = run_pairs(
+                runner,
+                configs,
+                lambda samples: measured_value(objective, shop.workload, samples),
+                lambda values: log_ratios(values[:1], values[1:])[0],
+                lambda logs, final: decide(logs, objective, final=final),
+                plan=plan,
+                budget=budget,
+                earlier=earlier,
+                keep=keep,
+                observer=shop.observer,
+            )
+        except WorkerError as failure:
+            raise NothingFeasibleError(
+                f"too few pairs could be measured: {failure.reason}; a longer --budget may help"
+            ) from failure
+    interval, says = decision.found
+    shop.store.finish_comparison(record.id, interval, says)
+    last = decision.last or (None, None)
+    a, b = (result(shop, sides[n], configs[n], rounds[n], last[n], runner.conditions) for n in range(2))
+    return {
+        "comparison": record.id,
+        "metric": objective.metric,
+        "model": {"name": shop.model.name, "digest": shop.model.digest, "source": shop.source.spec},
+        "workload": shop.workload.to_json(),
+        "conditions": runner.conditions,
+        "a": a,
+        "b": b,
+        "ratio": asdict(interval),
+        "verdict": says,
+        "pairs": len(decision.pairs),
+        "dropped_rounds": runner.dropped,
+        "elapsed_s": round(budget.elapsed_s, 1),
+    }
+
+
+def first_look(
+    runner: Runner, name: str, config: Config, objective: Objective, workload: Workload
+) -> tuple[Estimate, float]:
+    """One short round: an estimate to plan by, and the seconds that starting took.
+
+    Raises NothingFeasibleError where the configuration does not run.
+    """
+    try:
+        measured = runner.measure(config, rounds=1, fresh=True)
+    except WorkerError as failure:
+        raise NothingFeasibleError(f"{name} does not run: {failure.reason}") from failure
+    ttft_ms = median([value for r in measured.rounds for value in r.ttft_ms])
+    itl_ms = median([gap for r in measured.rounds for stream in r.gaps_ms for gap in stream])
+    value = predict(objective, workload, ttft_ms, itl_ms)
+    estimate = Estimate(config, value, cost(objective, value), ttft_ms, itl_ms, 1)
+    return estimate, measured.seconds - measured.generation_seconds
+
+
+def decide(log_ratio_values: Sequence[float], objective: Objective, *, final: bool) -> Found | None:
+    """The ratio with its verdict; None while more pairs are needed.
+
+    The looks share an error as a confirmation's do. Fewer pairs than a provisional look takes show nothing.
+    """
+    if len(log_ratio_values) not in LOOKS and not final:
+        return None
+    interval = look_interval(log_ratio_values)
+    says: Verdict = verdict(interval, direction=objective.direction)
+    if len(log_ratio_values) < PROVISIONAL_LOOK:
+        says = "not resolved"
+    return (interval, says) if final or says != "not resolved" else None
+
+
+def result(
+    shop: Workshop,
+    side: Side,
+    config: Config,
+    rounds: Sequence[RoundSamples],
+    last: Measurement | None,
+    conditions: Conditions,
+) -> dict[str, Any]:
+    """One RESULT, from the rounds of this comparison where it ran any."""
+    quality = side.profile.quality if side.profile is not None else None
+    metrics = summary(shop, config, rounds, last) if rounds else metrics_of(shop, config, conditions, {})
+    return {
+        "name": side.name,
+        "engine": config.engine,
+        "variant": config.variant,
+        "bits_per_weight": shop.variant(config.engine, config.variant).bits_per_weight,
+        "config": config.as_dict(),
+        "metrics": metrics | quality_metrics(quality),
+    }
