@@ -14,7 +14,7 @@ LLAMA_CPP := $(if $(UNSOUND_GCC),CFLAGS="$(CFLAGS) -fno-dse" CXXFLAGS="$(CXXFLAG
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help search test lint format system-deps bench clean
+.PHONY: help search test lint format system-deps fuzz bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ format: $(VENV)/.dev ## rewrite the code in its style
 
 system-deps: ## install what tests need from Debian's packages
 	@echo "system-deps: nothing needed yet"
+
+fuzz: $(VENV)/.dev ## 10,000 mutated model headers (ARGS='--count 100000 --seed 1')
+	@$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 bench: $(VENV)/.dev ## measure what docs and issues claim, on a quiet machine
 	@$(BIN)/python -m tests.benchmarks.run $(ARGS)

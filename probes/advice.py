@@ -126,7 +126,7 @@ def _neighbours(now: Conditions, effective: Effective) -> Iterator[Advice]:
             "load",
             "warning" if busy else "info",
             f"other work keeps {now.load_1min:.1f} of {effective.cpu_count} CPUs busy (last minute's load)",
-            "see with `top -o %CPU` what runs, and stop it or wait; or tune for it with --load background",
+            "see with `top -o %CPU` what runs, and stop it or wait for a quiet time",
             now.load_1min,
         )
     if now.cpu_pressure is not None and now.cpu_pressure > 10:

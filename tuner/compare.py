@@ -25,7 +25,6 @@ from tuner.errors import NothingFeasibleError, WorkerError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement.bench import Measurement
-from tuner.measurement.lock import measuring_lock
 from tuner.measurement.statistics import (
     LOOKS,
     PROVISIONAL_LOOK,
@@ -47,6 +46,7 @@ from tuner.search.pairs import Sides, Values, plan_pairs, run_pairs
 from tuner.search.ports import Runner
 from tuner.setup import build_space, open_workshop
 from tuner.sides import Side, configuration, known, read_side
+from tuner.tune import turn_to_measure
 from tuner.workshop import Workshop
 
 DEFAULT_BUDGET_S = 120.0
@@ -81,7 +81,6 @@ def compare(
 
     Raises CputuneError subclasses and KeyboardInterrupt; the pairs that were finished are in the store then.
     """
-    budget = Budget.begin(clock, request.budget_s)
     machine = probe()
     with Store.open(request.storage or home.database) as store:
         sides = read_side(store, request.a), read_side(store, request.b)
@@ -90,7 +89,8 @@ def compare(
             space = build_space(search, shop)
             a, b = (known(side, request.quality, shop) for side in sides)
             configs = configuration(a, shop, space), configuration(b, shop, space)
-            with measuring_lock(home.lock, wait=request.wait):
+            with turn_to_measure(home, request.wait, observer):
+                budget = Budget.begin(clock, request.budget_s)
                 study = open_record(shop, request)
                 with ended_well(store, study):
                     return measure(shop, study, (a, b), configs, budget)
@@ -140,15 +140,14 @@ def open_record(shop: Workshop, request: CompareRequest) -> StudyRecord:
 @contextmanager
 def ended_well(store: Store, study: StudyRecord) -> Iterator[None]:
     """Leave no study running, whatever ends the comparison."""
-    status = StudyStatus.FAILED
     try:
         yield
-        status = StudyStatus.CONFIRMED
     except KeyboardInterrupt:
-        status = StudyStatus.INTERRUPTED
+        store.finish_study(study.id, StudyStatus.INTERRUPTED)
         raise
-    finally:
-        store.finish_study(study.id, status)
+    except BaseException:
+        store.finish_study(study.id, StudyStatus.FAILED)
+        raise
 
 
 def measure(
@@ -188,6 +187,7 @@ def measure(
                 lambda logs, final: decide(logs, objective, final=final),
                 plan=plan,
                 budget=budget,
+                fewest=1,
                 earlier=earlier,
                 keep=keep,
                 observer=shop.observer,
@@ -198,6 +198,8 @@ def measure(
             ) from failure
     interval, says = decision.found
     shop.store.finish_comparison(record.id, interval, says)
+    resolved = says != "not resolved"
+    shop.store.finish_study(study.id, StudyStatus.CONFIRMED if resolved else StudyStatus.PROVISIONAL)
     last = decision.last or (None, None)
     a, b = (result(shop, sides[n], configs[n], rounds[n], last[n], runner.conditions) for n in range(2))
     return {

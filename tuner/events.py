@@ -18,10 +18,9 @@ class Event:
 KINDS = (
     "stage",  # a stage of the flow began; detail: name
     "note",  # one line worth reading once
-    "trial",  # a trial ended; detail: number, status, config, objective_value, best
+    "trial",  # a trial ended; detail: number, status, config, value, reason, best, left_s
     "quality",  # a contender was judged; detail: variant, quality
     "pair",  # a confirmation pair ended; detail: pair, ratio
-    "result",  # the flow ended; detail: document
 )
 
 Observer = Callable[[Event], None]

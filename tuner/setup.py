@@ -66,7 +66,7 @@ def choose_model(store: Store, home: Home, wanted: str | None) -> tuple[Source, 
 
 def _may_be_source(wanted: str) -> bool:
     """Whether a text is written like a source; a plain word that is no file is a name."""
-    return any(mark in wanted for mark in ("/", ":", ".gguf")) or bool(wanted) and Path(wanted).exists()
+    return any(mark in wanted for mark in ("/", ":", ".gguf")) or (bool(wanted) and Path(wanted).exists())
 
 
 def add_model(store: Store, home: Home, source: str, name: str | None) -> tuple[Source, ModelInfo]:
@@ -114,8 +114,8 @@ def build_space(request: SearchRequest, shop: Workshop) -> Space:
     needed, context = shop.workload.context_tokens, shop.model.context_length
     if context and needed > context:
         raise UsageError(
-            f"workload {shop.workload.name} needs {needed} tokens of context"
-            f" ({shop.workload.prompt_tokens} prompt + {shop.workload.output_tokens} output): the model has"
+            f"workload {shop.workload.name} ({shop.workload.prompt_tokens} prompt +"
+            f" {shop.workload.output_tokens} output) needs {needed} tokens of context: the model has"
             f" {context}; choose a shorter workload"
         )
     every = {name: safe_dimensions(shop, shop.engine(name)) for name in shop.available}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from probes.machine import Machine, probe
 from profiles.records import StudyRecord, StudyStatus
 from profiles.store import Store
 from profiles.vocabulary import Config
-from tuner.errors import NothingFeasibleError
+from tuner.errors import BusyError, NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement.lock import measuring_lock
@@ -22,7 +22,7 @@ from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.finish import Finish
 from tuner.search.judge import QualityJudge, quality_metrics
-from tuner.search.limits import Gauge, Metrics, nearest
+from tuner.search.limits import Gauge, Metrics, is_unearned, nearest
 from tuner.search.load import LoadAwareRunner
 from tuner.search.objectives import objective_of, predictions
 from tuner.search.record import StoreRecorder, refresh_index
@@ -53,7 +53,9 @@ def tune(
             known = known_answer(shop, space, request)
             if known is not None:
                 return known
-        with measuring_lock(home.lock, wait=request.wait):
+        with turn_to_measure(home, request.wait, observer) as waited:
+            if waited:
+                budget = Budget.begin(clock, request.budget_s)
             observer(Event("note", introduction(machine, shop)))
             study = open_study(request, shop, space)
             with ended_well(store, study):
@@ -76,8 +78,14 @@ def search(
             predicted = predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms) if estimate else {}
             return {**predicted, **gauge.metrics(config)}
 
+        def published(config: Config) -> Metrics:
+            return metrics_of(shop, config, runner.conditions, gauge.metrics(config))
+
         def unkept(config: Config) -> tuple[str, ...]:
-            return judge.unkept(config, metrics_of(shop, config, runner.conditions, gauge.metrics(config)))
+            return judge.unkept(config, published(config))
+
+        def lacks_samples(config: Config) -> bool:
+            return any(is_unearned(limit, published(config)) for limit in request.limits)
 
         judge = QualityJudge(
             space,
@@ -106,7 +114,16 @@ def search(
         leaders = finder.run(space.default(next(iter(shop.available))))
         baseline = finder.baseline_estimate()
         finish = Finish(
-            shop.store, study, gauge, objective, shop.workload, filed, budget, shop.observer, unkept
+            store=shop.store,
+            study=study,
+            runner=gauge,
+            objective=objective,
+            workload=shop.workload,
+            identify=filed,
+            budget=budget,
+            observer=shop.observer,
+            unkept=unkept,
+            lacks_samples=lacks_samples,
         )
         decided = finish.first_that_runs(baseline, leaders, finder.startup_s)
         default_unkept = unkept(baseline.config)
@@ -135,6 +152,22 @@ def search(
     )
     refresh_index(shop.store, study, space)
     return publish(shop, judge, request, study, outcome)
+
+
+@contextmanager
+def turn_to_measure(home: Home, wait: bool, observer: Observer) -> Iterator[bool]:
+    """Hold the measuring lock; yields whether another process had it before. Raises BusyError."""
+    with ExitStack() as stack:
+        waited = False
+        try:
+            stack.enter_context(measuring_lock(home.lock))
+        except BusyError as busy:
+            if not wait:
+                raise
+            waited = True
+            observer(Event("note", f"{str(busy).partition(':')[0]}: waiting for it to end"))
+            stack.enter_context(measuring_lock(home.lock, wait=True))
+        yield waited
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from probes.machine import Machine
 from profiles.records import Conditions, QualityKey, VariantRecord
 from profiles.records import Measurement as MeasurementKey
 from profiles.store import Store
-from profiles.vocabulary import Config, ModelInfo, Quality, Workload
+from profiles.vocabulary import Config, ModelInfo, Quality, Setting, Workload
 from tuner import engines
 from tuner.engines.base import Availability, Engine, Recipe
 from tuner.events import Observer
@@ -192,5 +192,14 @@ class Workshop:
             log_path=self.home.logs / "scorer.log",
             deadline_s=deadlines.start_s,
         ) as worker:
-            worker.load(self.path(key), key.as_dict(), deadlines)
+            worker.load(self.path(key), self._safe(engine) | key.as_dict(), deadlines)
             return worker.request(op, payload, SCORING_S)
+
+    def _safe(self, engine: Engine) -> dict[str, Setting]:
+        """Other values for the settings whose value kills this build."""
+        unsafe = self.available[engine.name].unsafe
+        return {
+            d.name: next(value for value in d.values if (d.name, value) not in unsafe)
+            for d in engine.dimensions(self.machine, self.model, self.workload)
+            if d.name in dict(unsafe)
+        }

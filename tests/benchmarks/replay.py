@@ -1,4 +1,4 @@
-"""Replays a landscape: a runner and a judge that answer from it, on a clock that counts what it would cost."""
+"""Replays a landscape: a runner and a judge that answer from it, on a clock that counts the cost."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class Truth:
         groups: dict[Config, dict[Phase, Config]] = {}
         for phase in Phase:
             for config in every[phase]:
+                if self._space.phase_part(config, phase) not in self._ms[phase]:
+                    continue
                 known = groups.setdefault(self._space.shared_part(config), {})
                 kept = known.get(phase)
                 if kept is None or self.phase_ms(config, phase) < self.phase_ms(kept, phase):
@@ -76,7 +78,8 @@ def replay_judge(land: Landscape, spend: Callable[[float], None] = lambda _: Non
             raise WorkerError(TrialStatus.ENGINE_ERROR, "the quality was not recorded")
         return found
 
-    return QualityJudge(land.space, QUALITY_LEVELS["near-lossless"], measure, observer=ignore)
+    asks = measure if land.quality else None
+    return QualityJudge(land.space, QUALITY_LEVELS["near-lossless"], asks, observer=ignore)
 
 
 class ReplayRunner:

@@ -233,6 +233,8 @@ def grid_cost_s(land: Landscape) -> float:
     groups: dict[Config, dict[Phase, list[Config]]] = defaultdict(lambda: {phase: [] for phase in Phase})
     for phase, configs in land.wanted().items():
         for config in configs:
+            if space.phase_part(config, phase) not in land.samples_ms[phase]:
+                continue
             groups[space.shared_part(config)][phase].append(config)
     total_s = 0.0
     loaded: set[Config] = set()

@@ -50,6 +50,15 @@ def simulated(cpus: int, *, seed: int = 0, noise: float = NOISE) -> Landscape:
     return _judged(land, {"q4_0"})
 
 
+def llama_space(cpus: int, workload: Workload = WORKLOADS["chat"]) -> Space:
+    """llama.cpp's space on a made-up machine; nothing of it is run."""
+    engine = LlamaCpp()
+    machine = machine_of(cpus)
+    labels = tuple(recipe.label for recipe in engine.recipes(MODEL))
+    dimensions = (*engine.dimensions(machine, MODEL, workload), *placement.dimensions(engine))
+    return Space(machine, MODEL, workload, (EngineSpace(engine, labels, dimensions),))
+
+
 def additive(
     cpus: int, *, seed: int, noise: float = NOISE, workload: Workload = WORKLOADS["chat"]
 ) -> Landscape:
@@ -58,11 +67,7 @@ def additive(
     Threads help up to a random number of them; beyond it they harm. Every pair of settings (the variant is
     one) has a small random effect for each combination of values, some pairs a large one.
     """
-    engine = LlamaCpp()
-    machine = machine_of(cpus)
-    labels = tuple(recipe.label for recipe in engine.recipes(MODEL))
-    dimensions = (*engine.dimensions(machine, MODEL, workload), *placement.dimensions(engine))
-    space = Space(machine, MODEL, workload, (EngineSpace(engine, labels, dimensions),))
+    space = llama_space(cpus, workload)
     land = Landscape(space)
     for phase, wanted in land.wanted().items():
         surface = _Surface(space, phase, random.Random(f"{seed}/{phase}"))
@@ -72,6 +77,7 @@ def additive(
             ms = base_ms * math.exp(surface.log_ms(space.phase_part(config, phase)))
             land.add(config, phase, _noisy(ms, noise, rng))
     rng = random.Random(f"{seed}/quality")
+    labels = space.engines[0].variants
     return _judged(land, {label for label in labels if label != "source" and rng.random() < 0.4})
 
 

@@ -18,14 +18,14 @@ KEYS = {
 }
 
 
-def write_tiny_model(path: Path) -> Path:
-    """A llama of one layer; returns the path."""
+def write_tiny_model(path: Path, *, weight: float = 0.02) -> Path:
+    """A llama of one layer, all of its weights alike; returns the path."""
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in KEYS.items():
         writer.add_uint32(f"llama.{key}", value)
     writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_string("tokenizer.ggml.model", "none")
-    writer.add_tensor("token_embd.weight", np.full((256, 64), 0.02, np.float32))
+    writer.add_tensor("token_embd.weight", np.full((256, 64), weight, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

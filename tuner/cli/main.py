@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from itertools import pairwise
 from types import TracebackType
@@ -21,6 +19,8 @@ from tuner.cli.models import app as models
 from tuner.cli.probe import probe
 from tuner.cli.search import search
 from tuner.cli.show import show
+
+GO_ON = "interrupted; what was finished is kept: run the same command again to go on from there"
 
 app = typer.Typer(
     name="cputune",
@@ -61,14 +61,10 @@ def run(arguments: list[str]) -> int:
     except CputuneError as error:
         return _fail(str(error), exit_codes.code_of(error))
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(
-            "interrupted; what was finished is kept: run the same command again to go on from there",
-            exit_codes.INTERRUPTED,
-        )
-    except BrokenPipeError:
-        # The reader of our output went away; nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return _fail(GO_ON, exit_codes.INTERRUPTED)
+    if result == exit_codes.INTERRUPTED:
+        # Typer turns Ctrl-C within a command into this number, without a word.
+        return _fail(GO_ON, exit_codes.INTERRUPTED)
     return result if isinstance(result, int) else exit_codes.DONE
 
 

@@ -21,9 +21,9 @@ def list_models(
     with Store.open(Home.find().database) as store:
         rows = [
             {
+                **record.info.to_json(),
                 "name": record.name,
                 "source": record.source,
-                **record.info.to_json(),
                 "variants": [variant.label for variant in store.variants(record.info.digest)],
             }
             for record in store.models()
@@ -54,7 +54,11 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 @app.command()
 def add(
     source: Annotated[
-        str, typer.Argument(help="A .gguf file (any part of a split one) or package:MODULE/PATH.")
+        str,
+        typer.Argument(
+            help="A .gguf file (any part of a split one), package:MODULE/PATH, hf:OWNER/REPO[:FILE], or"
+            " shape:NAME for random weights of a published shape."
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(help="The name to register it under [default: the file's].")
@@ -71,7 +75,7 @@ def add(
     with Store.open(home.database) as store:
         found, model = add_model(store, home, source, name)
     if as_json:
-        print_json({"name": name or found.name, "source": found.spec, **model.to_json()})
+        print_json({**model.to_json(), "name": name or found.name, "source": found.spec})
     else:
         typer.echo(
             f"{name or found.name}: {model.architecture}, {model.parameter_count / 1e6:.0f} M parameters,"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
@@ -117,6 +118,8 @@ def search(
         space={} if space is None else space_given(space),
         storage=storage,
     )
+    # Its pool would print a traceback where Ctrl-C comes while a connection is closed.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     with Progress() as progress:
         document = tune(request, home=Home.find(), observer=progress.observe)
     if as_json:

@@ -92,7 +92,7 @@ class EngineContract:
 
     def test_references_name_a_module_and_a_class(self, engine: Engine) -> None:
         """Only a worker imports them."""
-        for reference in (engine.session, engine.scorer):
+        for reference in (engine.session, engine.scorer, *([engine.everyday] if engine.everyday else [])):
             module, colon, name = reference.partition(":")
             assert module, reference
             assert colon == ":", reference

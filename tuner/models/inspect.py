@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 from profiles.vocabulary import ModelInfo
@@ -27,14 +28,25 @@ def inspect(parts: Sequence[Path], *, name: str, digest: str = "", random_weight
     _check_parts(headers)
     first = headers[0]
     _check_generates(first)
+    _check_numbers(first)
     mix: Counter[str] = Counter()
     for header in headers:
         mix.update(header.tensor_mix)
     elements = sum(tensor.elements for header in headers for tensor in header.tensors)
     if not elements:
         raise ModelFileError(f"{first.path} holds no weights")
+    layers = _required(first, "block_count")
     hidden = _required(first, "embedding_length")
     heads = _required(first, "attention.head_count")
+    # Engines take these for granted, and abort or reserve memory by them.
+    for key, value, most, what in (
+        ("block_count", layers, sum(len(header.tensors) for header in headers), "tensors"),
+        ("attention.head_count", heads, hidden, "elements of its embedding"),
+    ):
+        if value > most:
+            raise ModelFileError(
+                f"{first.path}: {first.architecture}.{key} is {value}, above its {most} {what}"
+            )
     shared = hidden // heads
     tokenizer = first.text("tokenizer.ggml.model")
     return ModelInfo(
@@ -43,7 +55,7 @@ def inspect(parts: Sequence[Path], *, name: str, digest: str = "", random_weight
         format="gguf",
         architecture=first.architecture,
         parameter_count=elements,
-        layer_count=_required(first, "block_count"),
+        layer_count=layers,
         hidden_size=hidden,
         head_count=heads,
         kv_head_count=first.of_architecture("attention.head_count_kv") or heads,
@@ -93,6 +105,14 @@ def _check_generates(header: Header) -> None:
         reason = f"general.type is '{header.text('general.type')}'"
     if reason is not None:
         raise ModelFileError(f"{header.path} is not a text-generation model: {reason}")
+
+
+def _check_numbers(header: Header) -> None:
+    """Engines assert on these in the first computation, which ends the process."""
+    for key, value in header.metadata.items():
+        if isinstance(value, float) and not (isfinite(value) and (value >= 0 or "epsilon" not in key)):
+            allowed = "0 or more" if "epsilon" in key else "a finite number"
+            raise ModelFileError(f"{header.path}: {key} is {value}; allowed: {allowed}")
 
 
 def _required(header: Header, key: str) -> int:

@@ -10,6 +10,7 @@ from profiles.records import ComparisonRecord, StudyRecord
 from profiles.records import Measurement as MeasurementKey
 from profiles.store import Store
 from profiles.vocabulary import Config, Objective, RoundSamples, Workload
+from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement.bench import Measurement
 from tuner.search.budget import Budget
@@ -18,6 +19,9 @@ from tuner.search.ledger import Estimate
 from tuner.search.objectives import measured_value
 from tuner.search.pairs import Values
 from tuner.search.ports import Runner
+
+MORE_ROUNDS = 5
+"""Run at once for a limit that needs more samples."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Finish:
     observer: Observer
     unkept: Callable[[Config], tuple[str, ...]] = lambda _: ()
     """Why a configuration, as measured by now, may not be published."""
+    lacks_samples: Callable[[Config], bool] = lambda _: False
+    """Whether a limit is not shown to be kept only because there are too few samples."""
 
     def first_that_runs(self, baseline: Estimate, leaders: Sequence[Estimate], startup_s: float) -> Decided:
         """Confirm the best leader; the next one where its processes fail or where it is not shown to keep a
@@ -51,8 +57,8 @@ class Finish:
         Where the default itself may not be published, the best that may is, even if it is slower.
         """
         self.observer(Event("stage", "confirmation"))
-        for leader in leaders:
-            if leader.config == baseline.config:
+        for place, leader in enumerate(leaders):
+            if leader.config == baseline.config or (place and not self.budget.left_s):
                 break
             comparison, earlier = open_comparison(
                 self.store, self.study.id, baseline.config, leader.config, self.objective.metric
@@ -71,6 +77,7 @@ class Finish:
             if confirmation is None:
                 self.store.finish_comparison(comparison.id, None, "failed")
                 continue
+            self._earn(leader.config)
             reasons = self.unkept(leader.config)
             if reasons:
                 self.observer(Event("note", f"a leader is left out: {'; '.join(reasons)}"))
@@ -81,6 +88,18 @@ class Finish:
             self.store.finish_comparison(comparison.id, confirmation.speedup, confirmation.status)
             return Decided(leader.config, confirmation, comparison.id)
         return Decided(baseline.config, None, None)
+
+    def _earn(self, config: Config) -> None:
+        """Run more rounds while a limit needs more samples and time is left."""
+        longest_s = 0.0
+        while self.lacks_samples(config) and self.budget.left_s > longest_s:
+            try:
+                measured = self.runner.measure(config, rounds=MORE_ROUNDS, kind="full")
+            except WorkerError as failure:
+                self.observer(Event("note", f"measuring for a limit failed: {failure.reason}"))
+                return
+            longest_s = max(longest_s, measured.seconds)
+            self.store.add_rounds(self.identify(config), measured.rounds)
 
     def value(self, rounds: Sequence[RoundSamples]) -> float:
         """The objective of one process, as measured over its clean rounds."""

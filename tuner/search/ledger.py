@@ -64,6 +64,10 @@ class Ledger:
         """The phases of which nothing clean is known."""
         return frozenset(phase for phase in Phase if not self.values_ms(config, phase))
 
+    def lacking(self, config: Config, rounds: int) -> frozenset[Phase]:
+        """The phases of which fewer clean rounds are known."""
+        return frozenset(phase for phase in Phase if len(self.values_ms(config, phase)) < rounds)
+
     def __contains__(self, config: Config) -> bool:
         return config.key in self._configs
 

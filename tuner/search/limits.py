@@ -42,10 +42,12 @@ def seen(limit: Limit, metrics: Metrics) -> float | None:
 
     A `max_of_n` beside a p95 says that there are too few (`measurement.metrics.summarise`).
     """
-    name = flat_name(limit.metric)
-    if name.endswith(".p95") and f"{base_name(name)}.max_of_n" in metrics:
-        return None
-    return metrics.get(name)
+    return None if is_unearned(limit, metrics) else metrics.get(flat_name(limit.metric))
+
+
+def is_unearned(limit: Limit, metrics: Metrics) -> bool:
+    """Whether the limit is on a p95 that has too few samples to be claimed."""
+    return limit.metric.endswith(".p95") and f"{base_name(limit.metric)}.max_of_n" in metrics
 
 
 def broken(limits: Iterable[Limit], metrics: Metrics) -> tuple[Broken, ...]:

@@ -41,7 +41,10 @@ class LoadAwareRunner:
         disturbed = sum(r.dropped is not None for r in measured.rounds)
         self.rounds += len(measured.rounds)
         self.dropped += disturbed
-        if not loaded and self.rounds >= FEWEST_ROUNDS and self.dropped > LOADED_SHARE * self.rounds:
+        # Without one clean round there would be no measurement: then a few rounds are enough to say it.
+        entirely = disturbed == len(measured.rounds) > RETRIES
+        often = self.rounds >= FEWEST_ROUNDS and self.dropped > LOADED_SHARE * self.rounds
+        if not loaded and (entirely or often):
             self.conditions, loaded = "loaded", True
             self._observe(
                 Event(

@@ -20,13 +20,15 @@ from tuner.search.space import EngineSpace, Space
 
 Floats = npt.NDArray[np.float64]
 
-VARIANT_SD, SETTING_SD, PAIR_SD = 0.5, 0.25, 0.06
+VARIANT_SD, SETTING_SD, PAIR_SD = 0.5, 0.25, 0.05
 """Of the effects before anything is known, in log time."""
 UNEXPLAINED_SDS = (0.005, 0.01, 0.02, 0.04, 0.08)
 """What the effects may leave unexplained; the likeliest is taken."""
 USUAL_NOISE = 0.02
 LEAST_NOISE = 0.004
 FEWEST_RESIDUALS = 8
+UNNOTICED = 0.06
+"""What a disturbance that nothing noticed may add to a single round, in log time."""
 
 
 class PhaseModel:
@@ -56,8 +58,10 @@ class PhaseModel:
         measured = np.array([row for row, _ in known], dtype=np.intp)
         logs = [np.log(values) for _, values in known]
         seen = np.array([np.median(values) for values in logs])
-        # A median of few is as uncertain as their mean, nearly.
-        variances = noise_sd(logs) ** 2 / np.array([len(values) for values in logs])
+        rounds = np.array([len(values) for values in logs], dtype=np.float64)
+        # A median of few is as uncertain as their mean, nearly; and no median yet guards the first rounds
+        # against a disturbance that nothing noticed.
+        variances = noise_sd(logs) ** 2 / rounds + (UNNOTICED / rounds**2) ** 2
         mean = float(np.median(seen))
         features = self._features[measured].astype(np.float64)
         unexplained = _unexplained(features @ features.T, seen - mean, variances)

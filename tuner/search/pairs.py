@@ -66,6 +66,7 @@ def run_pairs(
     *,
     plan: Plan,
     budget: Budget,
+    fewest: int = FEWEST_PAIRS,
     earlier: Sequence[Values] = (),
     keep: Callable[[Values, Sides], None],
     observer: Observer,
@@ -74,7 +75,7 @@ def run_pairs(
 
     `value_of` gives a process's value from its rounds. `decide` takes the log ratios so far, and whether no
     more pairs will come: then it must find something. `keep` is called after each pair, before the next one
-    starts, so that nothing finished is lost. At least `FEWEST_PAIRS` are run, whatever the budget.
+    starts, so that nothing finished is lost. At least `fewest` are run, whatever the budget.
 
     Raises WorkerError, the last failure, where too many pairs were lost to leave that many.
     """
@@ -82,7 +83,7 @@ def run_pairs(
     last: Sides | None = None
     lost, pair_s = 0, plan.pair_s
     while True:
-        out_of_time = budget.left_s < pair_s and len(pairs) >= FEWEST_PAIRS
+        out_of_time = budget.left_s < pair_s and len(pairs) >= fewest
         final = out_of_time or len(pairs) >= plan.longest_pairs or lost >= LOST_PAIRS
         found = decide([log_ratio_of(pair) for pair in pairs], final)
         if found is not None:
@@ -94,7 +95,7 @@ def run_pairs(
         except WorkerError as failure:
             lost += 1
             observer(Event("note", f"a pair of processes was lost: {failure.reason}"))
-            if lost >= LOST_PAIRS and len(pairs) < FEWEST_PAIRS:
+            if lost >= LOST_PAIRS and len(pairs) < fewest:
                 raise
             continue
         last = now

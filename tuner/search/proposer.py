@@ -22,7 +22,7 @@ RANDOM_EVERY = 10
 WORTH_IT = 0.99
 """A cost above this share of the best is no improvement worth more search."""
 UNLIKELY = 0.05
-PATIENCE = 3
+PATIENCE = 5
 """So many proposals in a row must find an improvement unlikely."""
 USUAL_SWITCH_S = {None: 0.0, Scope.RUN: 0.01, Scope.CONTEXT: 0.1, Scope.LOAD: 1.0, Scope.PROCESS: 1.0}
 SHORT_TOKENS = 20
@@ -50,10 +50,13 @@ class Proposer:
         *,
         seed: int,
         excluded: Callable[[Config], bool],
+        odds: Callable[[Config], float] = lambda _: 1.0,
     ) -> None:
+        """`excluded` says what is left out, `odds` how likely a configuration keeps the quality level."""
         self._space = space
         self._ledger = ledger
         self._excluded = excluded
+        self._odds = odds
         self._random = random.Random(seed)
         self._rng = np.random.default_rng(seed)
         self._weights = dict(zip(Phase, weights(objective, space.workload), strict=True))
@@ -63,7 +66,12 @@ class Proposer:
         }
         self._closed: Mask = np.zeros(len(self._tables[Phase.DECODE].starts), dtype=bool)
         decode = self._tables[Phase.DECODE]
-        heavy = [self._heavy(decode.configs[start]) for start in decode.starts]
+        firsts = [decode.configs[start] for start in decode.starts]
+        self._kinds: dict[Config, int] = {}
+        self._kind = np.array(
+            [self._kinds.setdefault(space.quality_key(config), len(self._kinds)) for config in firsts]
+        )
+        heavy = [self._heavy(config) for config in firsts]
         self._numbers = {config: number for number, config in enumerate(dict.fromkeys(heavy))}
         self._loads = np.array([self._numbers[config] for config in heavy])
         self._switch_s: dict[Scope | None, float] = dict(USUAL_SWITCH_S)
@@ -93,14 +101,18 @@ class Proposer:
             phase: np.where(table.lost & ~known[phase], np.inf, times_ms[phase] * self._weights[phase])
             for phase, table in self._tables.items()
         }
-        found = self._candidates(costs, known, last)
+        odds = np.array([self._odds(kind) for kind in self._kinds])
+        # Whether a kind keeps the quality level is drawn too, once for all that answer alike.
+        bad = (self._rng.random((DRAWS, len(odds))) >= odds)[:, self._kind]
+        found = self._candidates(costs, known, last, bad)
         if not found:
             return self._blind(known)
-        self._unlikely = self._unlikely + 1 if self._chance(costs, best) < UNLIKELY else 0
+        self._unlikely = self._unlikely + 1 if self._chance(costs, best, bad) < UNLIKELY else 0
 
         def worth(choice: Choice) -> float:
             cost = costs[Phase.PREFILL][:, choice.prefill] + costs[Phase.DECODE][:, choice.decode]
-            gain = float(np.maximum(best.cost - cost, 0.0).mean())
+            kind = self._kind[self._tables[Phase.DECODE].group[choice.decode]]
+            gain = float(odds[kind]) * float(np.maximum(best.cost - cost, 0.0).mean())
             # Where no draw promises a gain, the least bad is worth more than the worse.
             least = 1e-6 * best.cost**2 / float(cost.mean())
             return (gain + least) / self._seconds(choice, found[choice], last, known, times_ms)
@@ -110,7 +122,11 @@ class Proposer:
     # --- candidates ----------------------------------------------------------------------------
 
     def _candidates(
-        self, costs: Mapping[Phase, Floats], known: Mapping[Phase, Mask], last: Config | None
+        self,
+        costs: Mapping[Phase, Floats],
+        known: Mapping[Phase, Mask],
+        last: Config | None,
+        bad: Mask,
     ) -> dict[Choice, Config]:
         """For each draw the best configuration with something unmeasured, over all and without a load."""
         new = {phase: np.where(known[phase], np.inf, costs[phase]) for phase in Phase}
@@ -119,7 +135,7 @@ class Proposer:
             by_group = self._least_new(costs, new)
             found: dict[Choice, Config] = {}
             refused = False
-            for shut in (self._closed, self._closed | far):
+            for shut in (self._closed | bad, self._closed | bad | far):
                 totals = np.where(shut, np.inf, by_group)
                 for draw, group in enumerate(totals.argmin(axis=1)):
                     if not np.isfinite(totals[draw, group]):
@@ -226,10 +242,10 @@ class Proposer:
         round_ms = ttft_ms * prefills + SHORT_TOKENS * itl_ms * decodes
         return self._switch_s[switch] + float(round_ms) / 1000
 
-    def _chance(self, costs: Mapping[Phase, Floats], best: Estimate) -> float:
+    def _chance(self, costs: Mapping[Phase, Floats], best: Estimate, bad: Mask) -> float:
         """The share of draws in which something open is more than 1 % better than the best."""
         least = [table.least(costs[phase]) for phase, table in self._tables.items()]
-        totals = np.where(self._closed, np.inf, least[0] + least[1]).min(axis=1)
+        totals = np.where(self._closed | bad, np.inf, least[0] + least[1]).min(axis=1)
         own = np.zeros(DRAWS)
         for phase, table in self._tables.items():
             row = table.rows.get(self._space.phase_part(best.config, phase))

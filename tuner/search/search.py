@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from profiles.vocabulary import Config, Objective, RoundSamples, TrialStatus
-from tuner.engines.base import Phase, Role
+from tuner.engines.base import Role
 from tuner.errors import NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.search.budget import Budget, confirmation_share
@@ -19,6 +19,8 @@ from tuner.search.trials import Trials
 BASELINE_ROUNDS = 3
 LEADERS = 3
 LEADER_ROUNDS = 5
+CONTENDER_ROUNDS = 3
+"""So many have a median that one disturbed round can't move far."""
 CONTROL_EVERY = 8
 RACE_SHARE = 0.15
 """Of the time before the confirmation."""
@@ -94,6 +96,8 @@ class Search:
         self._measure_baseline(baseline)
         self._stage("variants")
         self._look_at_variants()
+        self._stage("settings")
+        self._sweep()
         self._stage("guided search")
         self._guided()
         self._stage("race of the leaders")
@@ -151,28 +155,45 @@ class Search:
             if config is not None and not self._over():
                 self._trials.attempt(config)
         self._trials.choose()
-        best = self.incumbent
+
+    def _sweep(self) -> None:
+        """Every setting's values around the best, once, what is cheap to switch first.
+
+        The best moves along, as in tuning by hand. It shows the model each setting's own effect, without
+        which all that is far away looks as promising as what is near.
+        """
+        best = self._best()
         if best is None:
             return
-        for rule in rules[best.config.engine][1:]:
-            config = self._space.make(best.config.engine, best.config.variant, rule)
-            if config is not None and not self._over():
-                self._trials.attempt(config)
-        self._trials.choose()
+        part = self._space.part(best.config.engine)
+        for dimension in sorted(part.dimensions, key=lambda d: d.scope):
+            for value in dimension.values:
+                here = (self._best() or best).config
+                config = self._space.make(
+                    here.engine, here.variant, {**here.as_dict(), dimension.name: value}
+                )
+                if config is not None and not self._over(kept=RACE_SHARE):
+                    self._trials.attempt(config, extra=CONTENDER_ROUNDS - 1)
+                    self._trials.choose()
 
     def _guided(self) -> None:
         proposer = Proposer(
-            self._space, self._objective, self.ledger, seed=self._seed, excluded=self._trials.is_excluded
+            self._space,
+            self._objective,
+            self.ledger,
+            seed=self._seed,
+            excluded=self._trials.is_excluded,
+            odds=self._trials.odds,
         )
         while not self._over(kept=RACE_SHARE):
-            proposed = proposer.propose(self._trials.last, self.incumbent)
+            proposed = proposer.propose(self._trials.last, self._best())
             if proposed is None:
                 self._trials.note("every configuration has been tried")
                 break
             if proposer.is_settled:
                 self._trials.note("nothing more than 1 % better is likely")
                 break
-            measured = self._trials.attempt(proposed, extra=1)
+            measured = self._trials.look(proposed, extra=CONTENDER_ROUNDS - 1)
             if measured is not None:
                 proposer.switched(measured.switched, measured.seconds - measured.generation_seconds)
             if self._trials.done % CONTROL_EVERY == 0 and self.incumbent is not None:
@@ -187,14 +208,14 @@ class Search:
             if not behind or self._out_of_time():
                 break
             for estimate in behind:
-                lacking = {
-                    phase
-                    for phase in Phase
-                    if len(self.ledger.values_ms(estimate.config, phase)) < LEADER_ROUNDS
-                }
-                self._trials.again(estimate.config, frozenset(lacking))
+                self._trials.again(estimate.config, self.ledger.lacking(estimate.config, LEADER_ROUNDS))
         self._trials.choose()
         return self.leaders()
+
+    def _best(self) -> Estimate | None:
+        """What is to be beaten: the baseline where nothing keeps the request's limits yet."""
+        baseline = self._trials.baseline
+        return self.incumbent or (self.ledger.estimate(baseline) if baseline else None)
 
     # --- limits --------------------------------------------------------------------------------
 

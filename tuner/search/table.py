@@ -16,6 +16,9 @@ from tuner.search.space import Space
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+ENOUGH_ROUNDS = 2
+"""A single round may have been disturbed unnoticed: a row that has no more may be proposed again."""
+
 
 class PhaseTable:
     """A row for each configuration of `Space.listed`, the rows of a group one after another.
@@ -33,10 +36,10 @@ class PhaseTable:
         self.lost: Mask = np.zeros(len(configs), dtype=bool)
 
     def known(self, ledger: Ledger) -> Mask:
-        """The rows of which a clean round is known."""
+        """The rows with enough clean rounds to need no other look."""
         known: Mask = np.zeros(len(self.configs), dtype=bool)
         for part, values in ledger.samples_ms(self.phase).items():
-            if values and part in self.rows:
+            if len(values) >= ENOUGH_ROUNDS and part in self.rows:
                 known[self.rows[part]] = True
         return known
 

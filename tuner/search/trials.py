@@ -13,13 +13,14 @@ from tuner.search.blame import Blame
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.ports import Judge, Recorder, Runner
 from tuner.search.space import Space
+from tuner.search.table import ENOUGH_ROUNDS
 
 HOPELESS = 1.25
 """A first round this much above the incumbent says enough; the trial counts as pruned."""
-CONTENDER = 1.05
+CONTENDER = 1.06
 """A first round this near to the incumbent is worth a second look."""
-WORTH_JUDGING = 0.99
-"""Judging quality takes seconds: a gain of less than this is not worth them."""
+LEAST_GAIN = 0.01
+"""Judging quality takes seconds: a smaller gain is not worth them."""
 
 
 class Trials:
@@ -49,7 +50,7 @@ class Trials:
         self._observe = observer
         self._digests: dict[tuple[str, str], str] = {}
         self._unmade: set[tuple[str, str]] = set()
-        self._judged: set[Config] = set()
+        self._verdicts: dict[Config, bool] = {}
         self._blame = Blame()
         self.ledger = Ledger(space, objective)
         self.incumbent: Estimate | None = None
@@ -82,7 +83,7 @@ class Trials:
     def again(self, config: Config, phases: frozenset[Phase] = BOTH_PHASES) -> Measurement | None:
         """One more round. A combination of two measured phases becomes a trial of its own by it."""
         if config not in self.ledger:
-            return self._trial(config, 1, 0, BOTH_PHASES)
+            return self._trial(config, 1, 0, phases)
         try:
             measured = self._measure(config, 1, phases)
         except WorkerError as failure:
@@ -91,6 +92,13 @@ class Trials:
             return None
         self._recorder.more_rounds(config, measured.rounds)
         return measured
+
+    def look(self, config: Config, *, extra: int = 0) -> Measurement | None:
+        """Measure what is missing; where nothing is, once more what has a single round only."""
+        if self.ledger.missing(config):
+            return self.attempt(config, extra=extra)
+        phases = self.ledger.lacking(config, ENOUGH_ROUNDS)
+        return self.again(config, phases) if phases and not self.is_excluded(config) else None
 
     def _trial(self, config: Config, rounds: int, extra: int, phases: frozenset[Phase]) -> Measurement | None:
         number = self._recorder.begin(config)
@@ -167,25 +175,55 @@ class Trials:
     def leaders(self, count: int) -> list[Estimate]:
         """The best feasible estimates; judges quality where it is not known yet and worth it."""
         ranked = self.ledger.ranked()
-        certain = next(
-            (e.cost for e in ranked if self._is_judged(e.config) and not self.is_excluded(e.config)),
-            float("inf"),
-        )
+        certain = next((e.cost for e in ranked if self._is_certain(e.config)), float("inf"))
         found: list[Estimate] = []
         for estimate in ranked:
             if len(found) == count:
                 break
-            judged = self._is_judged(estimate.config)
-            if self.is_excluded(estimate.config) or not (judged or estimate.cost < WORTH_JUDGING * certain):
+            config = estimate.config
+            # What it promises to gain, times the odds, must be worth the seconds of judging.
+            gain = 1 - estimate.cost / certain
+            if self.is_excluded(config) or not (
+                self._is_judged(config) or self.odds(config) * gain > LEAST_GAIN
+            ):
                 continue
-            self._judged.add(self._space.quality_key(estimate.config))
-            if self._judge.feasible(estimate.config):
+            if self._is_feasible(config):
                 found.append(estimate)
                 certain = min(certain, estimate.cost)
         return found
 
+    def odds(self, config: Config) -> float:
+        """How likely it keeps the quality level; 1 where only its variant is in question, or it is judged.
+
+        Settings that coarsened one variant's answers too much will hardly do better for another one.
+        """
+        key = self._space.quality_key(config)
+        plain = self._plain(key)
+        if key in self._verdicts or key == plain:
+            return 1.0
+        others = [
+            kept
+            for known, kept in self._verdicts.items()
+            if known.settings == key.settings and self._verdicts.get(self._plain(known), False)
+        ]
+        return (1 + sum(others)) / (2 + sum(others) + 4 * (len(others) - sum(others)))
+
+    def _plain(self, key: Config) -> Config:
+        default = self._space.quality_key(self._space.default(key.engine))
+        return Config(key.engine, key.variant, default.settings)
+
+    def _is_feasible(self, config: Config) -> bool:
+        feasible = self._judge.feasible(config)
+        key = self._space.quality_key(config)
+        # A configuration may also miss a limit of its own, which says nothing of its kind's quality.
+        self._verdicts[key] = self._verdicts.get(key, False) or feasible
+        return feasible
+
+    def _is_certain(self, config: Config) -> bool:
+        return self._is_judged(config) and not self.is_excluded(config) and self._judge.feasible(config)
+
     def _is_judged(self, config: Config) -> bool:
-        return self._space.quality_key(config) in self._judged
+        return self._space.quality_key(config) in self._verdicts
 
     def _within(self, config: Config, factor: float) -> bool:
         estimate = self.ledger.estimate(config)

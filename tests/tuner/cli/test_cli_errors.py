@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiny import write_tiny_model
 from tuner.cli.main import run
 from tuner.measurement.lock import measuring_lock
 
@@ -87,9 +88,11 @@ def test_a_models_name_that_is_not_registered_is_answered_with_the_nearest(call:
     check_one_line(call("search", "--model", ""), 4, "no model ''")
 
 
-def test_several_registered_models_ask_for_one(call: Call, tiny_model: Path):
-    for name in ("one", "two"):
-        assert call("models", "add", str(tiny_model), "--name", name)[0] == 0
+def test_several_registered_models_ask_for_one(call: Call, tiny_model: Path, tmp_path: Path):
+    # Another content: one content is one model, whatever its names.
+    other = write_tiny_model(tmp_path / "other.gguf", weight=0.03)
+    for name, path in (("one", tiny_model), ("two", other)):
+        assert call("models", "add", str(path), "--name", name)[0] == 0
     check_one_line(call("search"), 2, "2 models are registered (one, two)", "--model")
 
 
@@ -103,7 +106,7 @@ BROKEN = {
     "page.gguf": (b"<!DOCTYPE html><html>Not found</html>", "HTML"),
     "pointer.gguf": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "LFS"),
-    "cut.gguf": (gguf_of(3, 2, 2), "ends"),
+    "cut.gguf": (gguf_of(3, 2, 2), "is truncated"),
     "future.gguf": (gguf_of(99, 0, 0), "99"),
     "huge.gguf": (gguf_of(3, 1 << 60, 1 << 60), ""),
     "part-00001-of-00003.gguf": (gguf_of(3, 0, 0), "lacks 2 of the model's 3 parts"),

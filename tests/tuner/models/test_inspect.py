@@ -87,3 +87,20 @@ def test_the_type_map_names_every_tensor(make_gguf: MakeGguf) -> None:
     types = type_map([make_gguf()])
     assert len(types) == 11
     assert ("token_embd.weight", "f32") in types
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"block_count": 8_388_609}, r"llama\.block_count is 8388609, above its 11 tensors"),
+        ({"attention.layer_norm_rms_epsilon": -1e-5}, r"epsilon is -9.*allowed: 0 or more"),
+        ({"attention.layer_norm_rms_epsilon": float("nan")}, "epsilon is nan; allowed: 0 or more"),
+        ({"rope.freq_base": float("inf")}, "freq_base is inf; allowed: a finite number"),
+        ({"attention.head_count": 65}, r"llama\.attention\.head_count is 65, above its 64 elements"),
+    ],
+)
+def test_m04_numbers_that_engines_trust_are_checked(
+    make_gguf: MakeGguf, changes: dict[str, float], expected: str
+) -> None:
+    with pytest.raises(ModelFileError, match=expected):
+        inspect([make_gguf(**changes)], name="odd")

@@ -12,6 +12,9 @@ from tuner.engines.llama_cpp.locking import lock_problem
 
 UBATCHES = (16, 32, 64, 128, 256, 512)
 DEFAULT_UBATCH = 512
+MOST_UBATCH = 8192
+"""What a user's own command may ask for; searches end at the default."""
+
 KV_TYPES = ("q4_0", "q8_0", "f16")
 KV_BLOCK = 32
 """A quantized KV cache holds blocks of 32 values, so a head's size must be a multiple."""
@@ -150,8 +153,8 @@ class LlamaCpp:
             if value != default.get(name) and not _is_count(value, limit):
                 return f"{name}={value}: allowed is 1 to {limit}, the effective CPUs"
         ubatch = settings.get("n_ubatch", DEFAULT_UBATCH)
-        if not _is_count(ubatch, DEFAULT_UBATCH):
-            return f"n_ubatch={ubatch}: allowed is 1 to {DEFAULT_UBATCH}"
+        if not _is_count(ubatch, MOST_UBATCH):
+            return f"n_ubatch={ubatch}: allowed is 1 to {MOST_UBATCH}"
         flash = settings.get("flash_attn", "off")
         if flash not in ("off", "on"):
             return f"flash_attn={flash}: allowed is off or on"
@@ -193,7 +196,8 @@ class LlamaCpp:
         changes: dict[str, Setting] = {}
         ubatch = settings.get("n_ubatch")
         if isinstance(ubatch, int):
-            changes["n_ubatch"] = min(ubatch, _largest_ubatch(workload))
+            most = max(_largest_ubatch(workload), workload.prompt_tokens * workload.streams)
+            changes["n_ubatch"] = min(ubatch, most)
         kind = main_type(model) if config.variant == SOURCE else config.variant
         if kind in FLOAT_TYPES and "repack" in settings:
             changes["repack"] = False

@@ -101,6 +101,13 @@ def test_ubatches_stop_at_the_prompt(workload: Workload, largest: int) -> None:
     assert ENGINE.canonical(default, MODEL, workload).get("n_ubatch") == largest
 
 
+def test_a_users_own_larger_ubatch_is_kept_as_far_as_a_prompt_fills_it() -> None:
+    larger = ENGINE.default(machine(), MODEL, RAG).with_settings(n_ubatch=2048)
+    assert ENGINE.violation(larger, machine(), MODEL, RAG) is None
+    assert ENGINE.canonical(larger, MODEL, RAG).get("n_ubatch") == RAG.prompt_tokens
+    assert ENGINE.canonical(larger, MODEL, CHAT).get("n_ubatch") == 128
+
+
 @pytest.mark.parametrize("length", [80, 100, 48, 8])
 def test_e10_odd_head_sizes_trim_quantized_kv(length: int) -> None:
     model = replace(MODEL, key_length=length)
@@ -131,7 +138,7 @@ def test_e09_a_quantized_v_cache_needs_flash_attention() -> None:
     [
         {"n_ubatch": 0},
         {"n_ubatch": -1},
-        {"n_ubatch": 1024},
+        {"n_ubatch": 10_000},
         {"flash_attn": True},
         {"type_k": "q2"},
         {"repack": 1},

@@ -1,0 +1,78 @@
+"""`cputune compare`: its document, its table, its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.flow import Flow
+from tuner.cli.main import run
+from tuner.cli.render import comparison_conclusion
+
+
+def test_a_comparison_prints_one_document(flow_after: Flow, capsys):
+    call = ["compare", "default", "best", "--model", "tiny", "--engines", "simulated", "--budget", "10s"]
+    assert run([*call, "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["schema_version"] == 1
+    assert {"metric", "a", "b", "ratio", "verdict", "pairs", "dropped_rounds"} <= set(document)
+    assert set(document["ratio"]) == {"estimate", "low", "high", "confidence"}
+    assert document["verdict"] == "b"
+    assert captured.err.count("pair ") == document["pairs"]
+
+
+def test_a_profile_names_its_model_and_workload(flow_after: Flow, finished: tuple[Path, Any], capsys):
+    profile = finished[1]["best"]["profile_id"]
+    assert run(["compare", profile, profile, "--budget", "10s"]) == 0
+    printed = capsys.readouterr().out
+    assert f"a: {profile}" in printed
+    assert "as a" in printed
+    assert "no difference: they are shown to be within 2 %" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["default"], 2, ("B",)),
+        (["default", "bset"], 2, ("'bset'", "did you mean best?")),
+        (["default", "nowhere.yaml"], 2, ("nowhere.yaml", "No such file")),
+        (["default", "best", "--budget", "1s"], 2, ("1s", "from 10 s")),
+        (["default", "best", "--workload", "chatt"], 2, ("did you mean chat?",)),
+        (["default", "best", "--engines", "simulatd"], 2, ("did you mean simulated?",)),
+        (["default", "p-none"], 3, ("p-none",)),
+        (["default", "best", "--engines", "simulated", "--workload", "rag"], 3, ("cputune search",)),
+    ],
+)
+def test_what_can_not_be_compared_is_one_line(flow_after: Flow, capsys, arguments, code, parts):
+    assert run(["compare", *arguments, *(["--model", "tiny"] if len(arguments) > 1 else [])]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.strip().splitlines()
+    for part in ("cputune: ", *parts):
+        assert part in line
+
+
+def conclusion(verdict: str, conditions: str = "quiet") -> str:
+    document = {
+        "metric": "response_ms",
+        "a": {"name": "default"},
+        "b": {"name": "best"},
+        "ratio": {"estimate": 1.2, "low": 1.1, "high": 1.3, "confidence": 0.992},
+        "verdict": verdict,
+        "pairs": 8,
+        "dropped_rounds": 0,
+        "elapsed_s": 61.0,
+        "conditions": conditions,
+    }
+    return "\n".join(comparison_conclusion(document))
+
+
+def test_the_conclusion_says_which_is_better_and_how_sure_that_is():
+    assert "a over b is 1.200 (1.100 to 1.300 at 99.2 %): b (best) is better." in conclusion("b")
+    assert "a (default) is better" in conclusion("a")
+    assert "A longer --budget" in conclusion("not resolved")
+    assert "under load" in conclusion("no difference", "loaded")

@@ -1,0 +1,115 @@
+"""The best leader that runs is confirmed; every pair is kept as it ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles.records import Measurement as MeasurementKey
+from profiles.records import StudySpec
+from profiles.store import Store, owner_token
+from profiles.vocabulary import Objective, TrialStatus
+from tests.support.surface import MODEL, FakeClock, SurfaceRunner
+from tuner.errors import WorkerError
+from tuner.events import Event
+from tuner.search.budget import Budget
+from tuner.search.finish import Finish
+from tuner.search.ledger import Estimate
+
+RESPONSE = Objective("response_ms")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "cputune.sqlite3") as store:
+        yield store
+
+
+class Setting:
+    """A finish on the simulated surface; `bad` variants crash."""
+
+    def __init__(
+        self, store: Store, space: Any, *, total_s: float = 1000.0, bad: tuple[str, ...] = ()
+    ) -> None:
+        def fault(config: Any) -> None:
+            if config.variant in bad:
+                raise WorkerError(TrialStatus.CRASH, "SIGSEGV")
+
+        clock = FakeClock()
+        self.events: list[Event] = []
+        self.runner = SurfaceRunner(space, clock, noise=0.005, fault=fault)
+        store.save_machine(space.machine, "here")
+        store.save_model(MODEL, "tiny.gguf", "tiny")
+        self.study = store.open_study(
+            StudySpec(
+                fingerprint=space.machine.fingerprint, model_digest=MODEL.digest, workload=space.workload,
+                engines=("simulated",), space_hash=space.digest, storage_name="tiny", name="tiny",
+                objectives=(RESPONSE,), quality_level="any", seed=1, sampler="tpe",
+                engine_builds={"simulated": "1"},
+            ),
+            owner_token(),
+        )  # fmt: skip
+        self.store = store
+        self.finish = Finish(
+            store, self.study, self.runner, RESPONSE, space.workload,
+            lambda c: MeasurementKey(space.machine.fingerprint, "1", c.variant, c, space.workload),
+            Budget.begin(clock, total_s), self.events.append,
+        )  # fmt: skip
+        self.default = self.estimate(space.default("simulated"))
+        self.leaders = [
+            self.estimate(space.make("simulated", variant, {"n_threads": 4, "n_threads_batch": 4}))
+            for variant in ("bf16", "q8_0")
+        ]
+
+    def estimate(self, config: Any) -> Estimate:
+        ttft_ms, itl_ms = self.runner.true_ms(config)
+        value = self.runner.response_ms(config)
+        return Estimate(config, value, value, ttft_ms, itl_ms, 5)
+
+
+def test_the_best_leader_is_confirmed_and_its_pairs_are_kept(store, space):
+    setting = Setting(store, space)
+    decided = setting.finish.first_that_runs(setting.default, setting.leaders, 0.5)
+    assert decided.best == setting.leaders[0].config
+    assert decided.confirmation.status == "confirmed"
+    (comparison,) = store.comparisons(setting.study.id)
+    assert comparison.id == decided.comparison_id
+    assert len(store.pairs(comparison.id)) == len(decided.confirmation.pairs) == 8
+    true = setting.default.value / setting.leaders[0].value
+    assert decided.confirmation.speedup.low <= true * 1.02
+    assert decided.confirmation.speedup.high >= true * 0.98
+
+
+def test_a_leader_whose_processes_fail_gives_way_to_the_next(store, space):
+    setting = Setting(store, space, bad=("bf16",))
+    decided = setting.finish.first_that_runs(setting.default, setting.leaders, 0.5)
+    assert decided.best.variant == "q8_0"
+    assert [c.verdict for c in store.comparisons(setting.study.id)].count("failed") == 1
+    assert any("SIGSEGV" in event.message for event in setting.events)
+
+
+def test_the_default_is_left_where_no_leader_runs(store, space):
+    setting = Setting(store, space, bad=("bf16", "q8_0"))
+    decided = setting.finish.first_that_runs(setting.default, setting.leaders, 0.5)
+    assert (decided.best, decided.confirmation, decided.comparison_id) == (setting.default.config, None, None)
+
+
+def test_a_default_that_leads_is_not_compared_with_itself(store, space):
+    setting = Setting(store, space)
+    decided = setting.finish.first_that_runs(setting.default, [setting.default, *setting.leaders], 0.5)
+    assert decided.confirmation is None
+    assert setting.runner.measured == []
+
+
+def test_s02_an_interrupted_comparison_goes_on_from_its_pairs(store, space):
+    setting = Setting(store, space)
+    kept = store.start_comparison(
+        setting.study.id, setting.default.config, setting.leaders[0].config, RESPONSE.metric
+    )
+    for _ in range(6):
+        store.add_pair(kept.id, [setting.default.value], [setting.leaders[0].value])
+    decided = setting.finish.first_that_runs(setting.default, setting.leaders, 0.5)
+    assert decided.comparison_id == kept.id
+    assert len(setting.runner.measured) == 2 * 2
+    assert len(store.pairs(kept.id)) == 8

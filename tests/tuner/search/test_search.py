@@ -1,0 +1,242 @@
+"""A whole search on a response surface: what it finds, what it spends, what it leaves alone."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Objective, TrialStatus
+from tests.support.surface import LOSSLESS, RUINED, FakeClock, SurfaceRunner, space_of
+from tuner.engines.base import Phase
+from tuner.errors import ModelFileError, NothingFeasibleError, WorkerError
+from tuner.search.budget import Budget
+from tuner.search.judge import QualityJudge
+from tuner.search.objectives import objective_of
+from tuner.search.search import Search
+
+
+@dataclass
+class Notes:
+    """A recorder that remembers."""
+
+    begun: list = field(default_factory=list)
+    ended: list = field(default_factory=list)
+    more: list = field(default_factory=list)
+
+    def begin(self, config):
+        self.begun.append(config)
+        return len(self.begun)
+
+    def finish(self, trial, config, status, reason, value, measured):
+        self.ended.append((config, status, reason, measured))
+
+    def more_rounds(self, config, rounds):
+        self.more.append((config, rounds))
+
+
+class Lab:
+    """A search with everything that it asks of its surroundings."""
+
+    def __init__(
+        self, space, *, budget_s=60.0, trials=None, seed=0, noise=0.01, fault=lambda _: None, **more
+    ):
+        self.space = space
+        self.clock = FakeClock()
+        self.runner = SurfaceRunner(space, self.clock, noise=noise, seed=seed, fault=fault)
+        self.notes = Notes()
+        self.events = []
+        self.asked = []
+        self.ruined = more.get("ruined", {"q4_0"})
+        judge = QualityJudge(
+            space, QUALITY_LEVELS["near-lossless"], self._quality, observer=self.events.append
+        )
+        self.search = Search(
+            space,
+            objective_of(space.workload),
+            runner=self.runner,
+            recorder=self.notes,
+            judge=judge,
+            digest_of=more.get("digest_of", lambda engine, label: label),
+            budget=Budget.begin(self.clock, budget_s),
+            trials=trials,
+            seed=seed,
+            observer=self._watch,
+        )
+        self.first_leader_s = None
+
+    def _quality(self, key):
+        self.asked.append(key)
+        self.clock.now_s += 2.0
+        coarse = "q4_0" in (key.get("type_k"), key.get("type_v"))
+        return RUINED if key.variant in self.ruined or coarse else LOSSLESS
+
+    def _watch(self, event):
+        self.events.append(event)
+        incumbent = self.search.incumbent
+        if self.first_leader_s is None and incumbent and incumbent.config != self.default:
+            self.first_leader_s = self.clock.now_s
+
+    @property
+    def default(self):
+        return self.space.default(self.space.engines[0].engine.name)
+
+    def run(self):
+        return self.search.run(self.default)
+
+    def regret(self, config):
+        feasible = [
+            c
+            for c in self.space.everything()
+            if c.variant not in self.ruined and "q4_0" not in (c.get("type_k"), c.get("type_v"))
+        ]
+        return self.runner.response_ms(config) / min(map(self.runner.response_ms, feasible)) - 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_finds_the_best_feasible_configuration(space, seed):
+    lab = Lab(space, seed=seed)
+    leaders = lab.run()
+    assert lab.regret(leaders[0].config) < 0.02
+    assert all(leader.config.variant != "q4_0" for leader in leaders)
+    assert lab.clock.now_s < 60
+
+
+def test_the_first_provisional_leader_comes_within_fifteen_seconds_of_sixty(space):
+    lab = Lab(space)
+    lab.run()
+    assert lab.first_leader_s < 15
+
+
+def test_the_same_seed_does_the_same(space):
+    one, two = Lab(space, seed=3), Lab(space, seed=3)
+    assert one.run() == two.run()
+    assert one.notes.begun == two.notes.begun
+
+
+def test_trials_are_bounded(space):
+    lab = Lab(space, trials=9, budget_s=600)
+    lab.run()
+    assert len(lab.notes.begun) <= 9
+
+
+def test_it_stops_early_when_nothing_better_is_likely(space):
+    lab = Lab(space, budget_s=3600)
+    leaders = lab.run()
+    assert lab.clock.now_s < 600
+    assert any(event.message == "nothing more than 1 % better is likely" for event in lab.events)
+    assert lab.regret(leaders[0].config) < 0.02
+
+
+def test_every_variant_is_seen_once_before_any_is_judged_but_the_file_itself(space):
+    lab = Lab(space)
+    lab.run()
+    order = [e.kind for e in lab.events if e.kind in ("trial", "quality", "stage")]
+    # The baseline, then four variants of which one round each is measured.
+    assert order[:2] == ["stage", "trial"]
+    assert order.index("quality") > 4
+    variants = [config.variant for config in lab.notes.begun[1:5]]
+    assert sorted(variants) == ["bf16", "q4_0", "q8_0", "source"]
+
+
+def test_quality_is_judged_lazily(space):
+    lab = Lab(space)
+    lab.run()
+    assert len(lab.asked) == len(set(lab.asked)) <= 6
+
+
+def test_a_resumed_search_repeats_nothing(space):
+    lab = Lab(space, trials=12)
+    lab.run()
+    again = Lab(space, trials=12, seed=1)
+    for config, status, _, measured in lab.notes.ended:
+        again.search.remember(config, measured.rounds if measured else (), status)
+    again.run()
+    done = [(phase, lab.space.phase_part(c, phase)) for c in lab.notes.begun for phase in Phase]
+    for config in again.notes.begun:
+        parts = [(phase, lab.space.phase_part(config, phase)) for phase in Phase]
+        combined = config not in lab.notes.begun and all(part in done for part in parts)
+        assert combined or not all(part in done for part in parts)
+    assert not set(lab.notes.begun) & set(again.notes.begun)
+
+
+def test_s01_a_crashing_value_is_left_alone_after_three_and_the_search_goes_on(space):
+    def fault(config):
+        if config.get("flash_attn") == "on":
+            raise WorkerError(TrialStatus.CRASH, "SIGSEGV")
+
+    lab = Lab(space, fault=fault)
+    leaders = lab.run()
+    assert leaders[0].config.get("flash_attn") == "off"
+    crashed = [config for config, status, *_ in lab.notes.ended if status is TrialStatus.CRASH]
+    assert 1 <= len(crashed) <= 4
+
+
+def test_a_variant_that_cannot_be_made_is_left_out(space):
+    def digest_of(engine, label):
+        if label == "q8_0":
+            raise ModelFileError("no such tensor")
+        return label
+
+    lab = Lab(space, digest_of=digest_of)
+    leaders = lab.run()
+    assert all(config.variant != "q8_0" for config in lab.notes.begun)
+    assert leaders
+
+
+def test_a_twin_is_measured_once(space):
+    lab = Lab(space, digest_of=lambda engine, label: "same" if label in ("bf16", "q8_0") else label)
+    lab.run()
+    assert len({config.variant for config in lab.notes.begun} & {"bf16", "q8_0"}) == 1
+
+
+def test_a_default_that_does_not_run_gives_way_to_its_nearest_neighbour(space):
+    def fault(config):
+        if config == space.default("simulated"):
+            raise WorkerError(TrialStatus.CRASH, "boom")
+
+    lab = Lab(space, fault=fault)
+    lab.run()
+    assert lab.search.default_failure == "boom"
+    assert lab.search.baseline_estimate().config != lab.default
+
+
+def test_nothing_that_runs_is_an_error(machine):
+    def fault(_config):
+        raise WorkerError(TrialStatus.CRASH, "boom")
+
+    lab = Lab(space_of(machine, WORKLOADS["chat"], ("source",)), fault=fault)
+    lab.run()
+    with pytest.raises(NothingFeasibleError, match="boom"):
+        lab.search.baseline_estimate()
+
+
+def test_lucky_first_rounds_do_not_decide(space):
+    """One round in ten is a third too fast, which no median of one round can tell."""
+
+    class Lucky(SurfaceRunner):
+        def _round(self, config, kind, phases):
+            made = super()._round(config, kind, phases)
+            if self._random.random() > 0.1:
+                return made
+            return type(made)(
+                kind=made.kind,
+                ttft_ms=tuple(0.67 * value for value in made.ttft_ms),
+                gaps_ms=tuple(tuple(0.67 * gap for gap in stream) for stream in made.gaps_ms),
+                wall_ms=made.wall_ms,
+            )
+
+    regrets = []
+    for seed in range(3):
+        lab = Lab(space, seed=seed)
+        lab.search._trials._runner = Lucky(space, lab.clock, noise=0.01, seed=seed)
+        regrets.append(lab.regret(lab.run()[0].config))
+    assert sorted(regrets)[1] < 0.03
+    assert max(regrets) < 0.1
+
+
+def test_several_streams_are_searched_as_wholes(machine):
+    batch = space_of(machine, WORKLOADS["batch"], ("source", "q8_0"))
+    lab = Lab(batch, ruined=set())
+    leaders = lab.run()
+    baseline = lab.search.baseline_estimate()
+    assert leaders[0].value > 1.1 * baseline.value
+    assert lab.search._objective == Objective("decode_tps", "maximize")

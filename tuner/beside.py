@@ -1,0 +1,68 @@
+"""Numbers that stand beside an answer: the engine's everyday interface, and the ceiling of decode."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from probes.bandwidth import measure_reads
+from profiles.records import Conditions
+from profiles.vocabulary import Config
+from tuner.engines.base import Phase
+from tuner.errors import WorkerError
+from tuner.events import Event
+from tuner.measurement.everyday import measure_everyday
+from tuner.search.budget import Budget
+from tuner.search.ceiling import Decode, ceiling
+from tuner.search.ledger import Ledger
+from tuner.workshop import Workshop
+
+EVERYDAY_GRACE_S = 10.0
+"""What the everyday interface may take beyond the budget; it is measured once, after everything else."""
+
+
+def everyday(shop: Workshop, engine: str, seed: int, conditions: Conditions, budget: Budget) -> Any:
+    """What people see who use the engine without cputune, as flat metrics; None where there is no such
+    number or it could not be measured."""
+    try:
+        return measure_everyday(
+            shop.engine(engine),
+            shop.machine,
+            shop.model,
+            shop.workload,
+            shop.source.path,
+            seed=seed,
+            log_directory=shop.home.logs,
+            conditions=conditions,
+            remaining_s=lambda: budget.left_s + EVERYDAY_GRACE_S,
+        )
+    except WorkerError as failure:
+        shop.observer(Event("note", f"{engine}'s everyday interface was not measured: {failure.reason}"))
+        return None
+
+
+def decode_ceiling(shop: Workshop, ledger: Ledger, best: Config) -> dict[str, float] | None:
+    """The two-term ceiling of a single stream's decode, from every measured variant of the best's engine.
+
+    Bandwidth is measured now, over a buffer of the best's own size on as many threads as it decodes with.
+    """
+    values = ledger.values_ms(best, Phase.DECODE)
+    if shop.workload.streams > 1 or not values:
+        return None
+    fastest: dict[str, float] = {}
+    for config in ledger.configs:
+        seen = ledger.values_ms(config, Phase.DECODE)
+        if config.engine == best.engine and seen:
+            fastest[config.variant] = min(median(seen), fastest.get(config.variant, float("inf")))
+    measured = [Decode(_bytes(shop, best.engine, label), itl_ms) for label, itl_ms in fastest.items()]
+    own = Decode(_bytes(shop, best.engine, best.variant), median(values))
+    threads = best.get("n_threads")
+    counts = sorted({threads if isinstance(threads, int) else 1, shop.machine.effective.cpu_count})
+    reads = measure_reads(own.bytes_per_token, counts)
+    return ceiling(own, measured, reads.best_gbps or 0.0).to_json()
+
+
+def _bytes(shop: Workshop, engine: str, label: str) -> int:
+    """What a token reads: all tensors. A table of embeddings that is not the output layer too is counted
+    though only a row of it is read."""
+    return sum(size for _, size in shop.variant(engine, label).tensor_mix)
