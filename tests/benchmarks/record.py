@@ -140,7 +140,7 @@ class Recorder:
         for key in sorted(keys, key=lambda k: not self._is_plain(k)):
             plain = self.land.quality.get(self._plain(key))
             ruined = plain is None or not plain.meets(QUALITY_LEVELS["near-lossless"])
-            if key in self.land.quality or (ruined and not self._is_plain(key)):
+            if key in self.land.quality or (ruined and not self._is_plain(key)) or self.left_s() <= 0:
                 continue
             began = time.monotonic()
             try:

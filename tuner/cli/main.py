@@ -75,7 +75,7 @@ def _explained(error: TyperException, arguments: list[str]) -> str:
         return text
     names = getattr(getattr(error, "param", None), "opts", ())
     seen = next((value for name, value in pairwise(arguments) if name in names), None)
-    got = "" if seen is None else f"; got '{seen}'"
+    got = "" if seen is None or f"'{seen}'" in text else f"; got '{seen}'"
     path = getattr(getattr(error, "ctx", None), "command_path", "cputune")
     return f"{text}{got}; see {path} --help"
 

@@ -9,20 +9,17 @@ HEAVY = {
     "llama_cpp", "onnxruntime", "openvino", "torch", "transformers", "optuna", "sqlmodel", "sqlalchemy",
     "alembic", "plotly", "fastapi", "pydantic", "numpy", "rich",
 }  # fmt: skip
-PARSING = {"pydantic"}
-"""What Typer itself loads to parse the options of a command."""
-COMMANDS = ("probe", "engines", "models", "search", "show", "history", "doctor")
+COMMANDS = ("probe", "engines", "models", "search", "compare", "show", "history", "doctor")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("search", "--help"), ("models", "add", "--help")])
 def test_help_loads_none_of_the_heavy_modules(arguments: tuple[str, ...], home):
-    allowed = set() if arguments == ("--help",) else PARSING
-    assert loaded_by(*arguments) & HEAVY <= allowed
+    assert loaded_by(*arguments) & HEAVY == set()
     assert not home.exists()
 
 
 def test_a_probe_loads_neither_an_engine_nor_the_store(home):
-    assert loaded_by("probe", "--json") & HEAVY <= PARSING
+    assert loaded_by("probe", "--json") & HEAVY == set()
     assert not home.exists()
 
 

@@ -240,3 +240,34 @@ def test_several_streams_are_searched_as_wholes(machine):
     baseline = lab.search.baseline_estimate()
     assert leaders[0].value > 1.1 * baseline.value
     assert lab.search._objective == Objective("decode_tps", "maximize")
+
+
+def test_a_kv_type_that_ruined_one_variant_is_not_soon_judged_for_another(space):
+    lab = Lab(space)
+    lab.run()
+    trials = lab.search._trials
+    variants = [v for v in ("source", "q8_0") if trials.odds(space.make("simulated", v, {})) == 1.0]
+    assert variants
+    fresh = Lab(space).search._trials
+    coarse = space.make("simulated", "q8_0", {"type_k": "q4_0"})
+    before = fresh.odds(coarse)
+    for config in (
+        space.make("simulated", "source", {}),
+        space.make("simulated", "source", {"type_k": "q4_0"}),
+    ):
+        fresh._is_feasible(config)
+    assert before == 0.5
+    assert fresh.odds(coarse) < 0.2
+    assert fresh.odds(space.make("simulated", "q8_0", {})) == 1.0
+
+
+def test_a_single_round_may_be_looked_at_again_and_is_no_new_trial(space):
+    lab = Lab(space)
+    config = space.make("simulated", "q8_0", {})
+    trials = lab.search._trials
+    trials.attempt(config)
+    trials.look(config)
+    assert lab.search.ledger.estimate(config).rounds == 2
+    assert trials.look(config) is None
+    assert len(lab.notes.begun) == 1
+    assert len(lab.notes.more) == 1
