@@ -69,14 +69,28 @@ class Outcome:
         return self.published == self.baseline and bool(self.default_unkept)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Numbers that stand beside the answer and decide nothing (`tuner.beside`); None where there are none."""
+
+    everyday: Mapping[str, float] | None = None
+    ceiling: Mapping[str, float] | None = None
+
+
 def publish(
-    shop: Workshop, judge: QualityJudge, request: SearchRequest, study: StudyRecord, outcome: Outcome
+    shop: Workshop,
+    judge: QualityJudge,
+    request: SearchRequest,
+    study: StudyRecord,
+    outcome: Outcome,
+    beside: Beside,
 ) -> dict[str, Any]:
     """Publish the outcome's profile, end the study, and return the document of `search --json`.
 
     Where nothing is feasible nothing is published, and the document says what came nearest.
     """
     document = describe(shop, judge, request, study, outcome)
+    document |= {"everyday": beside.everyday, "ceiling": beside.ceiling}
     if outcome.is_infeasible:
         shop.store.finish_study(study.id, StudyStatus.INFEASIBLE, document)
         return {**document, "measured_now": True}

@@ -5,28 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from typing import Any
 
 from probes.machine import Machine, probe
 from profiles.records import StudyRecord, StudyStatus
 from profiles.store import Store
-from profiles.vocabulary import Config
+from tuner.beside import decode_ceiling, everyday
+from tuner.crew import Crew
 from tuner.errors import BusyError, NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement.lock import measuring_lock
-from tuner.narrowing import refusal_of
-from tuner.publish import Outcome, known_answer, metrics_of, publish, trial_metrics
+from tuner.publish import Beside, known_answer, publish
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
-from tuner.search.finish import Finish
-from tuner.search.judge import QualityJudge, quality_metrics
-from tuner.search.limits import Gauge, Metrics, is_unearned, nearest
-from tuner.search.load import LoadAwareRunner
-from tuner.search.objectives import objective_of, predictions
-from tuner.search.record import StoreRecorder, refresh_index
-from tuner.search.search import Search
+from tuner.search.record import refresh_index
 from tuner.search.space import Space
 from tuner.setup import build_space, open_study, open_workshop
 from tuner.workshop import Workshop
@@ -66,92 +59,20 @@ def search(
     request: SearchRequest, shop: Workshop, space: Space, study: StudyRecord, budget: Budget
 ) -> dict[str, Any]:
     """Measure the baseline, search, judge, confirm and publish within the budget."""
-    objective = objective_of(shop.workload)
     with shop.bench(seed=request.seed, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
-        runner = LoadAwareRunner(bench, observer=shop.observer)
-        gauge = Gauge(runner, partial(trial_metrics, shop))
-        filed = shop.filing(lambda: runner.conditions)
-        recorder = StoreRecorder(shop.store, study, identify=filed, summarise=partial(trial_metrics, shop))
-
-        def known(config: Config) -> Metrics:
-            estimate = finder.ledger.estimate(config)
-            predicted = predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms) if estimate else {}
-            return {**predicted, **gauge.metrics(config)}
-
-        def published(config: Config) -> Metrics:
-            return metrics_of(shop, config, runner.conditions, gauge.metrics(config))
-
-        def unkept(config: Config) -> tuple[str, ...]:
-            return judge.unkept(config, published(config))
-
-        def lacks_samples(config: Config) -> bool:
-            return any(is_unearned(limit, published(config)) for limit in request.limits)
-
-        judge = QualityJudge(
-            space,
-            request.quality,
-            shop.quality_measure(),
-            observer=shop.observer,
-            limits=request.limits,
-            metrics_of=known,
-            refuses=refusal_of(request, shop, space),
-        )
-        finder = Search(
-            space,
-            objective,
-            runner=gauge,
-            recorder=recorder,
-            judge=judge,
-            digest_of=lambda engine, label: shop.variant(engine, label).digest,
-            budget=budget,
-            trials=request.trials,
-            seed=request.seed,
-            observer=shop.observer,
-        )
-        for trial, rounds in recorder.earlier():
-            gauge.remember(trial.config, trial.metrics)
-            finder.remember(trial.config, rounds, trial.status)
-        leaders = finder.run(space.default(next(iter(shop.available))))
-        baseline = finder.baseline_estimate()
-        finish = Finish(
-            store=shop.store,
-            study=study,
-            runner=gauge,
-            objective=objective,
-            workload=shop.workload,
-            identify=filed,
-            budget=budget,
-            observer=shop.observer,
-            unkept=unkept,
-            lacks_samples=lacks_samples,
-        )
-        decided = finish.first_that_runs(baseline, leaders, finder.startup_s)
-        default_unkept = unkept(baseline.config)
+        crew = Crew(request, shop, space, study, bench, budget)
+        leaders = crew.finder.run(space.default(next(iter(shop.available))))
+        baseline = crew.finder.baseline_estimate()
+        decided = crew.finish.first_that_runs(baseline, leaders, crew.finder.startup_s)
     for config in (decided.best, baseline.config):
-        judge.quality(config)
-    outcome = Outcome(
-        baseline=baseline.config,
-        best=decided.best,
-        runners_up=tuple(e for e in leaders if e.config not in (decided.best, baseline.config)),
-        confirmation=decided.confirmation,
-        comparison_id=decided.comparison_id,
-        conditions=runner.conditions,
-        dropped_rounds=runner.dropped,
-        elapsed_s=budget.elapsed_s,
-        default_failure=finder.default_failure,
-        known={config: gauge.metrics(config) for config in gauge.configs},
-        default_unkept=default_unkept,
-        nearest=nearest(
-            request.limits,
-            (
-                (config, {**known(config), **quality_metrics(judge.known(config))})
-                for config in gauge.configs
-                if not judge.misses_level(config)
-            ),
-        ),
+        crew.judge.quality(config)
+    outcome = crew.outcome(baseline, leaders, decided)
+    beside = Beside(
+        everyday=everyday(shop, baseline.config.engine, request.seed, outcome.conditions, budget),
+        ceiling=decode_ceiling(shop, crew.finder.ledger, outcome.published),
     )
     refresh_index(shop.store, study, space)
-    return publish(shop, judge, request, study, outcome)
+    return publish(shop, crew.judge, request, study, outcome, beside)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from tuner.search.ports import Runner
 from tuner.search.space import Space
 from tuner.setup import build_space, open_workshop
 
+QUALITY_SHARE = 0.4
 CHECKS_SHARE = 0.05
 CHECK_ROUNDS = 3
 SAVE_EVERY_S = 30.0
@@ -132,15 +133,18 @@ class Recorder:
                 f" {100 * errors[-1]:.1f} % (worst)"
             )
 
-    def qualities(self, measure: Callable[[Config], Quality]) -> None:
-        """Judge every variant, and the KV types of those that are near-lossless without them."""
+    def qualities(self, measure: Callable[[Config], Quality], kept_s: float = 0.0) -> None:
+        """Judge every variant, and the KV types of those that are near-lossless without them.
+
+        None is begun when less than `kept_s` are left; what is missing waits for the next run.
+        """
         space = self.land.space
         keys = dict.fromkeys(space.quality_key(c) for c in self.land.wanted()[Phase.DECODE])
         spent = []
         for key in sorted(keys, key=lambda k: not self._is_plain(k)):
             plain = self.land.quality.get(self._plain(key))
             ruined = plain is None or not plain.meets(QUALITY_LEVELS["near-lossless"])
-            if key in self.land.quality or (ruined and not self._is_plain(key)) or self.left_s() <= 0:
+            if key in self.land.quality or (ruined and not self._is_plain(key)) or self.left_s() <= kept_s:
                 continue
             began = time.monotonic()
             try:
@@ -244,12 +248,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             measure = shop.quality_measure()
             if measure is not None:
-                recorder.qualities(measure)
+                recorder.qualities(measure, kept_s=(1 - QUALITY_SHARE) * budget_s)
             recorder.passes(kept_s=CHECKS_SHARE * budget_s)
             recorder.checks(asked.checks, asked.seed)
         finally:
             land.save(asked.out)
-    fewest = min(len(rounds) for table in land.samples_ms.values() for rounds in table.values())
+    counts = [len(rounds) for table in land.samples_ms.values() for rounds in table.values()]
+    fewest = min(counts, default=0)
     tell(f"{asked.out}: at least {fewest} rounds of what was measured; run again to go on")
 
 

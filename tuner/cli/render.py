@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -44,6 +44,13 @@ def results_table(
         ">bits/weight",
         *(n for _, n in QUALITY_COLUMNS),
     )
+    others = [result["config"] for _, result in rows if result is not baseline]
+    # Of the baseline, only what another line changes; all of it where it stands alone.
+    shown = {
+        setting
+        for setting, value in baseline["config"].items()
+        if not others or any(other.get(setting) != value for other in others)
+    }
     body = []
     for name, result in rows:
         metrics = result["metrics"]
@@ -55,7 +62,9 @@ def results_table(
                 *(formatted(metrics, metric) for metric, _ in COLUMNS),
                 f"{result['bits_per_weight']:.2f}" if result["bits_per_weight"] else "-",
                 *(formatted(metrics, metric) for metric, _ in QUALITY_COLUMNS),
-                settings_line(result["config"], {} if result is baseline else baseline["config"], same),
+                settings_line(
+                    result["config"], {} if result is baseline else baseline["config"], same, shown
+                ),
             )
         )
     return table(title, (*columns, "settings" if len(rows) == 1 else "settings (changes)"), body)
@@ -67,9 +76,15 @@ def formatted(metrics: Mapping[str, float], name: str) -> str:
     return "-" if value is None else METRICS[base_name(name)].format(value)
 
 
-def settings_line(settings: Mapping[str, Any], base: Mapping[str, Any], same: str) -> str:
-    """The settings that differ from `base`, in one line; `same` where none does."""
-    changed = [f"{name}={short(value)}" for name, value in settings.items() if base.get(name) != value]
+def settings_line(
+    settings: Mapping[str, Any], base: Mapping[str, Any], same: str, shown: Container[str] | None = None
+) -> str:
+    """The settings that differ from `base`, in one line; of an empty base, those in `shown`."""
+    changed = [
+        f"{name}={short(value)}"
+        for name, value in settings.items()
+        if base.get(name) != value and (base or shown is None or name in shown)
+    ]
     return " ".join(changed) or same
 
 
@@ -98,6 +113,7 @@ def conclusion(document: Document) -> list[str]:
         lines.append(f"The default may not be used: {reason}.")
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
+    lines += beside(document)
     trials = document["trials"]
     counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
     lines.append(
@@ -110,6 +126,23 @@ def conclusion(document: Document) -> list[str]:
         lines.append("  cputune search --budget 5m      to confirm it")
     lines.append("  cputune search --fresh          to start anew")
     return lines
+
+
+def beside(document: Document) -> Iterator[str]:
+    """The everyday interface's number, and how near the best is to what the memory allows."""
+    everyday, ceiling = document.get("everyday"), document.get("ceiling")
+    if everyday:
+        own = formatted(document["baseline"]["metrics"], "response_ms.p50")
+        yield (
+            f"The engine's everyday interface, nothing set: {formatted(everyday, 'response_ms.p50')}"
+            f" (the default in cputune's own loop: {own})."
+        )
+    if ceiling:
+        yield (
+            f"Ceiling of decode: {ceiling['itl_ms']:.2f} ms a token"
+            f" ({ceiling['fixed_ms']:.2f} ms fixed + {ceiling['bytes_per_token'] / 1e6:.0f} MB"
+            f" at {ceiling['bandwidth_gbps']:.1f} GB/s); {100 * ceiling['reached']:.0f} % of it is reached."
+        )
 
 
 def speedup_line(status: str, speedup: Document) -> str:
