@@ -168,7 +168,8 @@ def measure(
             shop.store.add_rounds(shop.identify(config, runner.conditions), measured[side].rounds)
         shop.store.add_pair(record.id, [values[0]], [values[1]])
 
-    with shop.bench(seed=0, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
+    shop.remaining_s = lambda: budget.left_s + GRACE_S
+    with shop.bench(seed=0) as bench:
         runner = LoadAwareRunner(bench, observer=shop.observer)
         shop.observer(Event("stage", "a first look at either side"))
         looks = [

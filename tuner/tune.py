@@ -59,7 +59,8 @@ def search(
     request: SearchRequest, shop: Workshop, space: Space, study: StudyRecord, budget: Budget
 ) -> dict[str, Any]:
     """Measure the baseline, search, judge, confirm and publish within the budget."""
-    with shop.bench(seed=request.seed, remaining_s=lambda: budget.left_s + GRACE_S) as bench:
+    shop.remaining_s = lambda: budget.left_s + GRACE_S
+    with shop.bench(seed=request.seed) as bench:
         crew = Crew(request, shop, space, study, bench, budget)
         leaders = crew.finder.run(space.default(next(iter(shop.available))))
         baseline = crew.finder.baseline_estimate()

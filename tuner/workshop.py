@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Workshop:
     store: Store
     available: Mapping[str, Availability]
     observer: Observer
+    remaining_s: Callable[[], float] = lambda: math.inf
+    """What is left of a budget; making a variant and judging quality end with it."""
     _variants: dict[tuple[str, str], Variant] = field(default_factory=dict)
     _cache: VariantCache = field(init=False)
 
@@ -66,7 +69,7 @@ class Workshop:
                 self.model,
                 recipe,
                 build=self.build(engine),
-                deadline_s=MAKING_S,
+                deadline_s=min(MAKING_S, self.remaining_s()),
                 on_event=self.observer,
             )
             self._variants[engine, label] = known
@@ -91,7 +94,7 @@ class Workshop:
         """The file that a configuration runs on."""
         return self.variant(config.engine, config.variant).path
 
-    def bench(self, *, seed: int, remaining_s: Callable[[], float]) -> Bench:
+    def bench(self, *, seed: int) -> Bench:
         """A bench for this model and workload; no wait on it outlasts `remaining_s`."""
         return Bench(
             self.machine,
@@ -103,12 +106,8 @@ class Workshop:
             log_directory=self.home.logs,
             # Past this the kernel would kill something, and not always the worker.
             memory_bytes=self.machine.effective.memory_bytes,
-            remaining_s=remaining_s,
+            remaining_s=self.remaining_s,
         )
-
-    def filing(self, conditions: Callable[[], Conditions]) -> Callable[[Config], MeasurementKey]:
-        """`identify` under the conditions of the moment."""
-        return lambda config: self.identify(config, conditions())
 
     def identify(self, config: Config, conditions: Conditions = "quiet") -> MeasurementKey:
         """What a configuration's samples are filed under."""
@@ -193,7 +192,7 @@ class Workshop:
             deadline_s=deadlines.start_s,
         ) as worker:
             worker.load(self.path(key), self._safe(engine) | key.as_dict(), deadlines)
-            return worker.request(op, payload, SCORING_S)
+            return worker.request(op, payload, min(SCORING_S, self.remaining_s()))
 
     def _safe(self, engine: Engine) -> dict[str, Setting]:
         """Other values for the settings whose value kills this build."""

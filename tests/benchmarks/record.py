@@ -40,6 +40,8 @@ QUALITY_SHARE = 0.4
 CHECKS_SHARE = 0.05
 CHECK_ROUNDS = 3
 SAVE_EVERY_S = 30.0
+CACHED_S = 0.2
+"""A quality known sooner came from the store, and says nothing of what judging takes."""
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Recorder:
     left_s: Callable[[], float]
     save: Callable[[], None]
     tell: Callable[[str], None]
+    disturbed: int = 0
 
     def passes(self, kept_s: float) -> bool:
         """Record passes while more than `kept_s` are left; whether everything has its rounds."""
@@ -75,6 +78,7 @@ class Recorder:
             lost.add(part)
             self.tell(f"{config.variant} {config.as_dict()}: {failure.status}: {failure.reason}")
             return
+        self.disturbed += sum(samples.dropped is not None for samples in measured.rounds)
         clean = [samples for samples in measured.rounds if samples.dropped is None]
         for samples in clean:
             gaps = [gap for stream in samples.gaps_ms for gap in stream]
@@ -152,7 +156,9 @@ class Recorder:
             except CputuneError as failure:
                 self.tell(f"the quality of {key.variant} could not be measured: {failure}")
                 self.land.quality[key] = None
-            spent.append(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            if seconds > CACHED_S:
+                spent.append(seconds)
             self.save()
         if spent:
             # The first also made the reference.
@@ -255,7 +261,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             land.save(asked.out)
     counts = [len(rounds) for table in land.samples_ms.values() for rounds in table.values()]
     fewest = min(counts, default=0)
-    tell(f"{asked.out}: at least {fewest} rounds of what was measured; run again to go on")
+    tell(
+        f"{asked.out}: {len(counts)} parts, {fewest} rounds or more each, {recorder.disturbed} disturbed ones"
+        " were dropped; run again to go on"
+    )
 
 
 def _listed(text: str | None) -> tuple[str, ...] | None:

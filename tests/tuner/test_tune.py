@@ -184,7 +184,7 @@ def test_a_search_beside_a_neighbour_ends_and_says_that_it_was_loaded(
     flow: Flow, quick_quality, set_faults: Callable[..., None]
 ):
     set_faults({"*": "neighbour"})
-    document = flow.search(trials=6)
+    document = flow.search(trials=16)
     assert document["conditions"] == "loaded"
     assert document["dropped_rounds"] > 0
     assert "under load" in flow.notes

@@ -37,10 +37,10 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Compare two configurations on this machine: which is faster, by how much, how sure that is.
+    """Measure two configurations side by side: which is faster?
 
-    Both run in turn in fresh processes, so that whatever else happens on the machine meets them alike. A
-    YAML file holds a profile, or engine, variant and settings; what it leaves out is the default's.
+    The answer has an interval and says how sure it is. Both run in turn in fresh processes, so that
+    whatever else happens on the machine meets them alike. A YAML file holds a profile, or engine, variant and settings; what it leaves out is the default's.
     """
     from tuner.cli.output import print_json
     from tuner.cli.progress import Progress

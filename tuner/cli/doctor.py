@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:
-    """Check the machine's conditions and the engines; ends with 1 only if nothing can run."""
+    """Check the machine and the engines, with what mends each fault.
+
+    Ends with 1 only if nothing can run.
+    """
     from probes.machine import probe
     from tuner.cli.output import print_json
 

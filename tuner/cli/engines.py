@@ -10,7 +10,7 @@ import typer
 def engines(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Say which engines run on this machine, and why the others don't."""
+    """Show which engines run here, and why the others don't."""
     from tuner.cli.output import print_json, show, table
     from tuner.engines import get, references
     from tuner.measurement.availability import availability

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from itertools import pairwise
 from types import TracebackType
@@ -47,6 +48,8 @@ def _root() -> None:
 def main() -> None:
     """Run the program; every error is one line on stderr and the right exit code."""
     sys.excepthook = _report_fault
+    # Before numpy is loaded: a pool of BLAS threads of our own would disturb the rounds.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -19,7 +19,7 @@ def probe(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Say what this machine is and what this process may really use of it."""
+    """Show this machine and what this process may really use of it."""
     from probes.machine import probe as read
     from tuner.errors import UsageError
 

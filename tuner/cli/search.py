@@ -80,9 +80,10 @@ def search(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Find the engine, quantization and settings that answer fastest here without ruining the answers.
+    """Find what answers fastest here without ruining the answers.
 
-    A second search prints the published answer and ends; --budget or --trials go on with it.
+    Engine, quantization and settings are searched together and measured on this machine. A second
+    search prints the published answer and ends; --budget or --trials go on with it.
     """
     from tuner.cli.progress import Progress
     from tuner.cli.render import search_report

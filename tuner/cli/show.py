@@ -16,7 +16,7 @@ def show(
     trials: Annotated[bool, typer.Option("--trials", help="List the study's trials.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show a study or a profile: numbers, settings, and how its trials ended."""
+    """Show a study or a profile, and how its trials ended."""
     from profiles.store import Store
     from tuner.cli import output
     from tuner.home import Home

@@ -72,7 +72,6 @@ class _Opened:
     config: Config
     load_ms: float
     first_request_ms: float | None = None
-    configured: Mapping[str, Setting] | None = None
     effective: Mapping[str, Setting] | None = None
     prefilled: list[list[int]] | None = None
 

@@ -47,18 +47,12 @@ def snapshot() -> Snapshot:
 
 
 def deltas(before: Snapshot, after: Snapshot) -> dict[str, float]:
-    """What happened in between: `max_run_delay_ns` is the worst thread's; `cpus`, how many
-    may be used, is no delta. `cpu_s`, `switches` and `page_faults` are what `metrics.summarise` reads.
-    """
+    """What happened in between: `max_run_delay_ns` is the worst thread's; `cpus`, how many may be used, is
+    no delta."""
     changed = {
         name: float(value - before.totals[name])
         for name, value in after.totals.items()
         if name in before.totals
-    }
-    changed |= {
-        "cpu_s": changed["cpu_ns"] / 1e9,
-        "switches": changed["voluntary_switches"] + changed["involuntary_switches"],
-        "page_faults": changed["minor_faults"] + changed["major_faults"],
     }
     delays = [value - before.run_delay_ns.get(thread, 0) for thread, value in after.run_delay_ns.items()]
     if delays:

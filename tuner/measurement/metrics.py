@@ -86,12 +86,6 @@ def clean_rounds(rounds: Sequence[RoundSamples]) -> list[RoundSamples]:
     return clean
 
 
-def phase_samples(rounds: Sequence[RoundSamples]) -> tuple[list[float], list[float]]:
-    """What models the two phases apart: every clean TTFT, and each clean round's median gap, in ms."""
-    clean = clean_rounds(rounds)
-    return [value for samples in clean for value in samples.ttft_ms], _round_itl_ms(clean)
-
-
 def objective_value(metrics: Mapping[str, float], objective: Objective) -> float:
     """The objective's metric, in its own unit and sign; a bare name means its p50.
 

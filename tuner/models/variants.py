@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,9 +26,9 @@ from tuner.models.source import Source
 
 DEFAULT_CAP_BYTES = 64 << 30
 _SPARE_BYTES = 64 << 20
-GGUF = "gguf"
 """Left free on the disk beside the new file."""
 
+GGUF = "gguf"
 _PARTIAL = ".partial"
 
 
@@ -45,14 +45,6 @@ class Variant:
     tensor_mix: tuple[tuple[str, int], ...]
     bits_per_weight: float
     file_bytes: int
-
-
-def merge_identical(variants: Iterable[Variant]) -> tuple[Variant, ...]:
-    """The variants without those whose real tensor types an earlier one has already."""
-    first: dict[str, Variant] = {}
-    for variant in variants:
-        first.setdefault(variant.digest, variant)
-    return tuple(first.values())
 
 
 class VariantCache:

@@ -26,6 +26,7 @@ RACE_SHARE = 0.15
 """Of the time before the confirmation."""
 SUSPECTS = (Role.WEIGHTS, Role.KV, Role.BATCH, Role.THREADS, Role.PLACEMENT)
 """Where to look for what keeps a default from running."""
+FIRST_SUSPECTS = 4
 
 
 class Search:
@@ -130,14 +131,21 @@ class Search:
                 self._trials.note(f"the default itself does not run here: {self.last_failure}")
 
     def _neighbours(self, config: Config) -> Iterator[Config]:
-        """Those that differ in one setting; first the settings that choose which code runs."""
+        """Those that differ in one setting, first what chooses which code runs; or in the variant.
+
+        Other variants come after a few settings: the file itself may be what the engine dies of.
+        """
         part = self._space.part(config.engine)
-        for dimension in sorted(part.dimensions, key=lambda d: SUSPECTS.index(d.role)):
-            for value in dimension.values:
-                changed = {**config.as_dict(), dimension.name: value}
-                neighbour = self._space.make(config.engine, config.variant, changed)
-                if neighbour is not None and neighbour != config:
-                    yield neighbour
+        settings = [
+            (config.variant, {**config.as_dict(), dimension.name: value})
+            for dimension in sorted(part.dimensions, key=lambda d: SUSPECTS.index(d.role))
+            for value in dimension.values
+        ]
+        variants = [(variant, config.as_dict()) for variant in part.variants]
+        for variant, changed in (*settings[:FIRST_SUSPECTS], *variants, *settings[FIRST_SUSPECTS:]):
+            neighbour = self._space.make(config.engine, variant, changed)
+            if neighbour is not None and neighbour != config:
+                yield neighbour
 
     def _look_at_variants(self) -> None:
         """One round of every variant under the engine's first rule of thumb; the others for the best.

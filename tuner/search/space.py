@@ -175,11 +175,3 @@ class Space:
         part = rng.choices(self.engines, weights=[len(p.variants) for p in self.engines])[0]
         settings = {d.name: rng.choice(d.values) for d in part.dimensions}
         return self.make(part.engine.name, rng.choice(part.variants), settings)
-
-
-def difference(config: Config, base: Config) -> dict[str, Setting]:
-    """The settings (and the variant, if another) in which `config` differs from `base`."""
-    changed: dict[str, Setting] = {name: value for name, value in config.settings if base.get(name) != value}
-    if config.variant != base.variant:
-        changed[VARIANT] = config.variant
-    return changed

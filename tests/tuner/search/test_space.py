@@ -5,7 +5,6 @@ import random
 from profiles.vocabulary import WORKLOADS, Workload
 from tests.support.surface import space_of
 from tuner.engines.base import Phase, Scope
-from tuner.search.space import difference
 
 
 def test_every_configuration_is_canonical_and_listed_once(space):
@@ -62,9 +61,3 @@ def test_another_space_has_another_digest(space, machine):
     assert space.digest == space_of(machine, WORKLOADS["chat"]).digest
     assert space.digest != space_of(machine, WORKLOADS["chat"], ("source", "q8_0")).digest
     assert space.digest != space_of(machine, Workload("short", 16, 8)).digest
-
-
-def test_the_difference_names_what_changed(space):
-    base = space.default("simulated")
-    other = space.make("simulated", "q8_0", {**base.as_dict(), "n_threads": 4})
-    assert difference(other, base) == {"variant": "q8_0", "n_threads": 4}

@@ -179,7 +179,6 @@ class SimulatedSession:
             "wall_ns": float(self._clock_ns),
             "cpu_ns": float(self._busy_ns),
             "busy_ns": float(self._busy_ns),
-            "cpu_s": self._busy_ns / 1e9,
             "max_run_delay_ns": float(self._run_delay_ns),
         }
 
