@@ -263,6 +263,8 @@ def loads(text: str, origin: str) -> object:
     try:
         # YAML 1.1 reads the JSON number 1e-05 as text, so JSON has a reader of its own.
         return json.loads(text) if text.lstrip().startswith(("{", "[")) else yaml.safe_load(text)
+    except RecursionError:
+        raise DocumentError(f"{origin} is nested too deeply") from None
     except (ValueError, yaml.YAMLError) as error:
         raise DocumentError(f"{origin} is neither JSON nor YAML: {error}") from error
 

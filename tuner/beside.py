@@ -8,6 +8,7 @@ from statistics import median
 from probes.bandwidth import measure_reads
 from profiles.records import Conditions
 from profiles.vocabulary import Config
+from tuner.engines import NEVER_BY_DEFAULT
 from tuner.engines.base import Phase
 from tuner.errors import WorkerError
 from tuner.events import Event
@@ -17,6 +18,8 @@ from tuner.search.ceiling import Decode, ceiling
 from tuner.search.ledger import Ledger
 from tuner.workshop import Workshop
 
+FEWEST_VARIANTS = 3
+"""Fewer sizes can't tell a fixed cost from bandwidth."""
 EVERYDAY_GRACE_S = 6.0
 """What the everyday interface may take beyond the budget; it is measured once, after everything else."""
 
@@ -43,19 +46,24 @@ def everyday(
         return None
 
 
-def decode_ceiling(shop: Workshop, ledger: Ledger, best: Config) -> dict[str, float] | None:
+def decode_ceiling(
+    shop: Workshop, ledger: Ledger, best: Config, conditions: Conditions
+) -> dict[str, float] | None:
     """The two-term ceiling of a single stream's decode, from every measured variant of the best's engine.
 
     Bandwidth is measured now, over a buffer of the best's own size on as many threads as it decodes with.
     """
     values = ledger.values_ms(best, Phase.DECODE)
-    if shop.workload.streams > 1 or not values:
+    made_up = best.engine in NEVER_BY_DEFAULT
+    if made_up or conditions != "quiet" or shop.workload.streams > 1 or not values:
         return None
     fastest: dict[str, float] = {}
     for config in ledger.configs:
         seen = ledger.values_ms(config, Phase.DECODE)
         if config.engine == best.engine and seen:
             fastest[config.variant] = min(median(seen), fastest.get(config.variant, float("inf")))
+    if len(fastest) < FEWEST_VARIANTS:
+        return None
     measured = [Decode(_bytes(shop, best.engine, label), itl_ms) for label, itl_ms in fastest.items()]
     own = Decode(_bytes(shop, best.engine, best.variant), median(values))
     threads = best.get("n_threads")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ from tuner.search.pairs import Sides, Values, plan_pairs, run_pairs
 from tuner.search.ports import Runner
 from tuner.setup import build_space, open_workshop
 from tuner.sides import Side, configuration, known, read_side
-from tuner.tune import turn_to_measure
+from tuner.tune import ended_well, turn_to_measure
 from tuner.workshop import Workshop
 
 DEFAULT_BUDGET_S = 120.0
@@ -137,19 +137,6 @@ def open_record(shop: Workshop, request: CompareRequest) -> StudyRecord:
     return shop.store.open_study(spec, owner_token())
 
 
-@contextmanager
-def ended_well(store: Store, study: StudyRecord) -> Iterator[None]:
-    """Leave no study running, whatever ends the comparison."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        store.finish_study(study.id, StudyStatus.INTERRUPTED)
-        raise
-    except BaseException:
-        store.finish_study(study.id, StudyStatus.FAILED)
-        raise
-
-
 def measure(
     shop: Workshop,
     study: StudyRecord,
@@ -160,13 +147,14 @@ def measure(
     """Run the pairs and say what they show."""
     objective = objective_of(shop.workload)
     rounds: tuple[list[RoundSamples], list[RoundSamples]] = ([], [])
-    record, earlier = open_comparison(shop.store, study.id, *configs, objective.metric)
+    setting = shop.setting("quiet")
+    record, earlier = open_comparison(shop.store, study.id, *configs, objective.metric, setting)
 
     def keep(values: Values, measured: Sides) -> None:
         for side, config in enumerate(configs):
             rounds[side].extend(measured[side].rounds)
             shop.store.add_rounds(shop.identify(config, runner.conditions), measured[side].rounds)
-        shop.store.add_pair(record.id, [values[0]], [values[1]])
+        shop.store.add_pair(record.id, [values[0]], [values[1]], facts=shop.setting(runner.conditions))
 
     shop.remaining_s = lambda: budget.left_s + GRACE_S
     with shop.bench(seed=0) as bench:

@@ -77,7 +77,7 @@ class Crew:
         )
         for trial, rounds in self.recorder.earlier():
             self.gauge.remember(trial.config, trial.metrics)
-            finder.remember(trial.config, rounds, trial.status)
+            finder.remember(trial.config, rounds, trial.status, trial.reason)
         return finder
 
     @cached_property
@@ -92,6 +92,7 @@ class Crew:
             identify=self.filed,
             budget=self._budget,
             observer=self._shop.observer,
+            setting=lambda: self._shop.setting(self.runner.conditions),
             unkept=self.unkept,
             lacks_samples=self._lacks_samples,
         )
@@ -124,6 +125,7 @@ class Crew:
             default_failure=self.finder.default_failure,
             known={config: self.gauge.metrics(config) for config in self.gauge.configs},
             default_unkept=self.unkept(baseline.config),
+            unconfirmed=decided.unconfirmed or self._untried(decided),
             nearest=nearest(
                 self._request.limits,
                 (
@@ -133,6 +135,12 @@ class Crew:
                 ),
             ),
         )
+
+    def _untried(self, decided: Decided) -> str | None:
+        """Why it means nothing that the default leads: there was no time for anything else."""
+        if decided.confirmation is None and len(self.finder.ledger) <= 1 and self._request.trials is None:
+            return "only the default could be measured within the budget"
+        return None
 
     def _shown(self, config: Config) -> Metrics:
         return metrics_of(self._shop, config, self.runner.conditions, self.gauge.metrics(config))

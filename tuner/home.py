@@ -19,7 +19,7 @@ class Home:
         """The folder that CPUTUNE_HOME names, else the platform's user data folder."""
         named = os.environ.get("CPUTUNE_HOME")
         if named:
-            return cls(Path(named).expanduser().absolute())
+            return cls(Path(os.path.expanduser(named)).absolute())
         import platformdirs
 
         return cls(Path(platformdirs.user_data_dir("cputune", appauthor=False)))

@@ -51,6 +51,8 @@ class Outcome:
     """Why the default itself does not run; `baseline` is the nearest that does then."""
     known: Mapping[Config, Metrics] = field(default_factory=dict)
     default_unkept: tuple[str, ...] = ()
+    unconfirmed: str | None = None
+    """Why leaders could not be confirmed, where the default is published for that."""
     nearest: tuple[Config, tuple[Broken, ...]] | None = None
 
     @property
@@ -121,10 +123,12 @@ def describe(
         "objective": study.objectives[0].metric,
         "quality": request.quality.name,
         "limits": [str(limit) for limit in request.limits],
+        "options": request.options(),
         "baseline": result(shop, judge, outcome, outcome.baseline),
         "best": None if infeasible else result(shop, judge, outcome, outcome.published),
         "runners_up": [result(shop, judge, outcome, estimate.config) for estimate in outcome.runners_up],
-        "speedup": None if infeasible else _speedup(outcome),
+        "speedup": None if infeasible or outcome.unconfirmed else _speedup(outcome),
+        "unconfirmed": outcome.unconfirmed,
         "trials": trial_counts(shop, study),
         "dropped_rounds": outcome.dropped_rounds,
         "elapsed_s": round(outcome.elapsed_s, 1),
@@ -206,8 +210,12 @@ def trial_counts(shop: Workshop, study: StudyRecord) -> dict[str, int]:
     }
 
 
+def _interval(outcome: Outcome) -> Interval:
+    return outcome.confirmation.speedup if outcome.confirmation else SAME
+
+
 def _speedup(outcome: Outcome) -> dict[str, float]:
-    interval = outcome.confirmation.speedup if outcome.confirmation else SAME
+    interval = _interval(outcome)
     return {
         "ratio": interval.estimate,
         "low": interval.low,
@@ -242,7 +250,7 @@ def _profile(
         metrics=best["metrics"],
         baseline_config=outcome.baseline,
         baseline_metrics=document["baseline"]["metrics"],
-        speedup=outcome.confirmation.speedup if outcome.confirmation else SAME,
+        speedup=None if outcome.unconfirmed else _interval(outcome),
         quality=judge.known(config),
         engine_build=shop.build(config.engine),
         kernel=shop.machine.kernel or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, cast
@@ -53,6 +54,26 @@ class SearchRequest:
     answers_unchanged: bool = False
     space: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
     storage: str | None = None
+
+    def options(self) -> list[str]:
+        """The options that ask the same question again, without budget and seed."""
+        words = [] if self.model is None else ["--model", shlex.quote(self.model)]
+        known = WORKLOADS.get(self.workload.name)
+        if known is None or known.context_tokens != self.workload.context_tokens:
+            words += ["--workload", "FILE"]
+        elif known.name != "chat":
+            words += ["--workload", known.name]
+        if self.workload.objective != (known or self.workload).objective:
+            words += ["--objective", self.workload.objective]
+        if self.quality.name != "near-lossless":
+            words += ["--quality", self.quality.name]
+        words += [word for limit in self.limits for word in ("--limit", shlex.quote(str(limit)))]
+        for name, values in (("--engines", self.engines), ("--variants", self.variants)):
+            words += [name, ",".join(values)] if values else []
+        words += ["--answers-unchanged"] if self.answers_unchanged else []
+        words += ["--leave-cores", str(self.leave_cores)] if self.leave_cores else []
+        words += ["--space", "FILE"] if self.space else []
+        return words + (["--storage", shlex.quote(self.storage)] if self.storage else [])
 
     def to_json(self) -> dict[str, object]:
         """Plain values, as the store keeps them."""

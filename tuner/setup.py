@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from probes.machine import Machine, probe
@@ -66,7 +66,7 @@ def choose_model(store: Store, home: Home, wanted: str | None) -> tuple[Source, 
 
 def _may_be_source(wanted: str) -> bool:
     """Whether a text is written like a source; a plain word that is no file is a name."""
-    return any(mark in wanted for mark in ("/", ":", ".gguf")) or (bool(wanted) and Path(wanted).exists())
+    return any(mark in wanted for mark in ("/", ":", ".gguf")) or os.path.exists(wanted)
 
 
 def add_model(store: Store, home: Home, source: str, name: str | None) -> tuple[Source, ModelInfo]:
@@ -169,16 +169,29 @@ def open_study(request: SearchRequest, shop: Workshop, space: Space) -> StudyRec
 
 
 def _rebuilt(shop: Workshop, spec: StudySpec) -> bool:
-    """Whether an engine's build changed since this study's last run: its samples speak for the old one."""
+    """Whether an engine's build or the kernel changed since this study's last run.
+
+    Its samples speak for the old one.
+    """
     earlier = [
         study
         for study in shop.store.studies(fingerprint=spec.fingerprint, model_digest=spec.model_digest)
         if study.lineage == spec.key
     ]
-    if not earlier or dict(earlier[0].engine_builds) == dict(spec.engine_builds):
+    if not earlier:
         return False
-    shop.observer(Event("note", "an engine's build has changed since the last search: measuring anew"))
-    return True
+    changed = [
+        what
+        for what, then, now in (
+            ("an engine's build", earlier[0].engine_builds, spec.engine_builds),
+            ("the kernel", earlier[0].environment.get("kernel"), spec.environment.get("kernel")),
+        )
+        if then != now
+    ]
+    if changed:
+        reason = " and ".join(changed)
+        shop.observer(Event("note", f"{reason} has changed since the last search: measuring anew"))
+    return bool(changed)
 
 
 def prepare_variants(

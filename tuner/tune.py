@@ -70,7 +70,7 @@ def search(
     outcome = crew.outcome(baseline, leaders, decided)
     beside = Beside(
         everyday=everyday(shop, baseline.config.engine, request.seed, outcome.conditions, budget),
-        ceiling=decode_ceiling(shop, crew.finder.ledger, outcome.published),
+        ceiling=decode_ceiling(shop, crew.finder.ledger, outcome.published, outcome.conditions),
     )
     refresh_index(shop.store, study, space)
     return publish(shop, crew.judge, request, study, outcome, beside)

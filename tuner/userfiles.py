@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,8 +50,8 @@ def workload_given(text: str) -> Workload:
     if not isinstance(objective, str):
         raise UsageError(f"{text}: objective={objective}: allowed is the name of a metric")
     name = document.get("name", Path(text).stem)
-    if not isinstance(name, str) or not name.strip():
-        raise UsageError(f"{text}: name={name}: allowed is a text")
+    if not isinstance(name, str) or not name.strip() or not name.strip().isprintable():
+        raise UsageError(f"{text}: name={name!r}: allowed is a printable text of one line")
     workload = Workload(name=name.strip(), objective=objective_metric(objective), **found)
     return workload if workload.name not in WORKLOADS else _renamed(workload)
 
@@ -105,11 +106,14 @@ def _name(path: str, document: Mapping[str, object], key: str) -> str | None:
 
 
 def _mapping(path: str, what: str, keys: tuple[str, ...] | None) -> dict[str, object]:
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     try:
-        if file.stat().st_size > LARGEST_BYTES:
+        # Read up to the bound: the size of a device or a pipe is not known before.
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
             raise UsageError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: it is no {what}")
-        text = file.read_text(encoding="utf-8")
+        text = content.decode()
     except OSError as error:
         raise UsageError(f"can't read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -120,6 +120,11 @@ class Workshop:
             conditions=conditions,
         )
 
+    def setting(self, conditions: Conditions) -> dict[str, object]:
+        """What samples must have in common to be compared: builds, kernel, conditions."""
+        builds = {name: self.build(name) for name in self.available}
+        return {"builds": builds, "kernel": self.machine.kernel, "conditions": conditions}
+
     def close(self) -> None:
         """Let the variants' files go."""
         self._cache.close()

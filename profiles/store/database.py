@@ -31,7 +31,7 @@ def parse_url(place: str | Path) -> URL:
     Raises StoreError for a text that is no URL, a missing driver, or a database that only lives in memory.
     """
     if isinstance(place, Path) or "://" not in place:
-        return URL.create("sqlite", database=str(Path(place).expanduser().absolute()))
+        return URL.create("sqlite", database=str(Path(os.path.expanduser(place)).absolute()))
     try:
         url = make_url(place)
         url.get_dialect().import_dbapi()
@@ -46,7 +46,7 @@ def parse_url(place: str | Path) -> URL:
         raise StoreError(
             f"can't use this storage URL: {place}", hint="give the path of a file, as sqlite:////folder/name"
         )
-    return url.set(database=str(Path(url.database).expanduser().absolute()))
+    return url.set(database=str(Path(os.path.expanduser(url.database)).absolute()))
 
 
 class Database:

@@ -18,7 +18,7 @@ from tuner.home import Home
 from tuner.request import SearchRequest
 from tuner.tune import tune
 
-PAIRS = 3
+PAIRS = 5
 """So many confirmation pairs are run before the clock jumps."""
 JUMP_S = 1e6
 

@@ -104,7 +104,7 @@ def test_s11_nothing_is_published_without_confirmation(flow: Flow, quick_quality
     with flow.store() as store:
         comparison = store.comparisons(flow.study().id)[0]
         pairs = store.pairs(comparison.id)
-    assert len(pairs) == 3
+    assert len(pairs) == 5
     assert len(workers) >= 2 * len(pairs) + 1
 
 

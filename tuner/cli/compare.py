@@ -40,7 +40,8 @@ def compare(
     """Measure two configurations side by side: which is faster?
 
     The answer has an interval and says how sure it is. Both run in turn in fresh processes, so that
-    whatever else happens on the machine meets them alike. A YAML file holds a profile, or engine, variant and settings; what it leaves out is the default's.
+    whatever else happens on the machine meets them alike. A YAML file holds a profile, or engine, variant and
+    settings; what it leaves out is the default's.
     """
     from tuner.cli.output import print_json
     from tuner.cli.progress import Progress

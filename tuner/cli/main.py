@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from itertools import pairwise
 from types import TracebackType
 
@@ -21,7 +22,7 @@ from tuner.cli.probe import probe
 from tuner.cli.search import search
 from tuner.cli.show import show
 
-GO_ON = "interrupted; what was finished is kept: run the same command again to go on from there"
+GO_ON = "interrupted; what was finished is kept: the same command (without --fresh) goes on from there"
 
 app = typer.Typer(
     name="cputune",
@@ -47,15 +48,26 @@ def _root() -> None:
 
 def main() -> None:
     """Run the program; every error is one line on stderr and the right exit code."""
+    _hold_closed_streams()
     sys.excepthook = _report_fault
     # Before numpy is loaded: a pool of BLAS threads of our own would disturb the rounds.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 
+def _hold_closed_streams() -> None:
+    """Take the place of streams that are closed: a database opened there would get what is printed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
 def run(arguments: list[str]) -> int:
     """The exit code of one call."""
     try:
+        _check_text(*arguments, os.environ.get("CPUTUNE_HOME", ""))
         # Not app(...): that would put Typer's own handler of exceptions in the place of ours.
         command = typer.main.get_command(app)
         result = command.main(args=arguments, prog_name="cputune", standalone_mode=False)
@@ -63,12 +75,27 @@ def run(arguments: list[str]) -> int:
         return _fail(_explained(error, arguments), exit_codes.ARGUMENTS)
     except CputuneError as error:
         return _fail(str(error), exit_codes.code_of(error))
+    except OSError as error:
+        return _fail(
+            f"the system refused {error.filename or 'a file or process'}: {error.strerror or error};"
+            f" check free space, limits and the rights of user id {os.geteuid()}",
+            exit_codes.FAILED,
+        )
     except (KeyboardInterrupt, typer.Abort):
         return _fail(GO_ON, exit_codes.INTERRUPTED)
     if result == exit_codes.INTERRUPTED:
         # Typer turns Ctrl-C within a command into this number, without a word.
         return _fail(GO_ON, exit_codes.INTERRUPTED)
     return result if isinstance(result, int) else exit_codes.DONE
+
+
+def _check_text(*texts: str) -> None:
+    """Raise UsageError for a text that is not UTF-8: neither the store nor JSON could hold it."""
+    from tuner.errors import UsageError
+
+    for text in texts:
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UsageError(f"{text!r} is not UTF-8 text: only such names can be stored; rename the file")
 
 
 def _explained(error: TyperException, arguments: list[str]) -> str:
@@ -100,7 +127,9 @@ def _report_fault(kind: type[BaseException], error: BaseException, trace: Traceb
 
 def _fail(message: str, code: int) -> int:
     first = message.strip() or "no command given"
-    typer.echo(first if first.startswith("Usage:") else f"cputune: {first}", err=True)
+    # The exit code still tells where stderr is full or gone.
+    with suppress(OSError):
+        typer.echo(first if first.startswith("Usage:") else f"cputune: {first}", err=True)
     return code
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner.cli import exit_codes
+
 app = typer.Typer(help="List, add and prepare models.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -91,8 +93,8 @@ def prepare(
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Engines to make them for.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """Make variants of a model before a search wants them."""
+) -> int:
+    """Make variants of a model before a search wants them; ends with 1 when one can't be made."""
     from tuner.cli.output import print_json, show, table
     from tuner.cli.progress import Progress
     from tuner.cli.search import split_names
@@ -112,6 +114,7 @@ def prepare(
     else:
         columns = ("engine", "variant", ">bits/weight", ">MiB", "note")
         show(table(None, columns, map(_variant_row, made)))
+    return exit_codes.FAILED if any(row["reason"] for row in made) else exit_codes.DONE
 
 
 def _variant_row(row: dict[str, Any]) -> tuple[str, ...]:

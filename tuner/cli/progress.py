@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,7 @@ class Progress:
         self._best = ""
         self._left = ""
         self._recent: list[str] = []
+        self._first: Config | None = None
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
@@ -73,10 +75,12 @@ class Progress:
         config, best = event.detail["config"], event.detail["best"]
         assert isinstance(config, Config)
         value = event.detail["value"]
+        if self._first is None:
+            self._first = config
         outcome = f"{value:.1f}" if isinstance(value, float) else event.message
-        self._recall(f"  {event.detail['status']:<11} {outcome:>10}  {describe(config)}")
+        self._recall(f"  {event.detail['status']:<11} {outcome:>10}  {describe(config, self._first)}")
         if isinstance(best, Estimate):
-            self._best = f"{best.value:.1f}  {describe(best.config)}"
+            self._best = f"{best.value:.1f}  {describe(best.config, self._first)}"
         self._time_left(event)
 
     def _on_quality(self, event: Event) -> None:
@@ -97,7 +101,9 @@ class Progress:
             self._line(line)
 
     def _line(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
+        # A full or closed stderr is no reason to lose a search.
+        with suppress(OSError):
+            sys.stderr.write(text + "\n")
 
     def _draw(self) -> None:
         if self._live is None:
@@ -109,10 +115,10 @@ class Progress:
         )
 
 
-def describe(config: Config) -> str:
-    """A configuration in one line."""
-    settings = " ".join(f"{name}={short(value)}" for name, value in config.settings)
-    return f"{config.engine} {config.variant} {settings}"
+def describe(config: Config, default: Config) -> str:
+    """A configuration in one line: its variant, and the settings that differ from the default's."""
+    changed = [f"{name}={short(value)}" for name, value in config.settings if default.get(name) != value]
+    return " ".join((config.engine, config.variant, *(changed or ["as the default"])))
 
 
 def short(value: object) -> str:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import Group
 from rich.text import Text
 
 from profiles.metrics import METRICS, base_name
 from tuner.cli.output import show, table
 from tuner.cli.progress import short
+from tuner.engines import NEVER_BY_DEFAULT
 
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("response_ms.p50", ">response"),
-    ("ttft_ms.p50", ">TTFT"),
-    ("tpot_ms.p50", ">TPOT"),
-    ("decode_tps.p50", ">tokens/s"),
-    ("peak_rss_mib", ">memory"),
+SHOWN: tuple[tuple[str, str, int], ...] = (
+    ("response_ms.p50", "response (ms)", 0),
+    ("ttft_ms.p50", "TTFT (ms)", 0),
+    ("tpot_ms.p50", "TPOT (ms)", 2),
+    ("decode_tps.p50", "decode (tokens/s)", 1),
+    ("peak_rss_mib", "peak memory (MiB)", 0),
+    ("kl_divergence", "KL divergence", 4),
+    ("top1_agreement", "top-1 agreement", 3),
 )
-QUALITY_COLUMNS: tuple[tuple[str, str], ...] = (("kl_divergence", ">KL"), ("top1_agreement", ">top-1"))
+"""Metric, name of its line, digits."""
 Document = Mapping[str, Any]
 
 
@@ -35,39 +39,29 @@ def search_report(document: Document) -> None:
 def results_table(
     title: str, rows: Sequence[tuple[str, Document]], baseline: Document, same: str = "as the default"
 ) -> object:
-    """One line a configuration; its settings are shown where they differ from the baseline's."""
-    columns = (
-        "",
-        "engine",
-        "variant",
-        *(name for _, name in COLUMNS),
-        ">bits/weight",
-        *(n for _, n in QUALITY_COLUMNS),
-    )
-    others = [result["config"] for _, result in rows if result is not baseline]
-    # Of the baseline, only what another line changes; all of it where it stands alone.
-    shown = {
-        setting
-        for setting, value in baseline["config"].items()
-        if not others or any(other.get(setting) != value for other in others)
-    }
-    body = []
+    """One column a configuration, so that it fits into 80 characters; the settings stand below it."""
+    results = [result for _, result in rows]
+    lines = [("variant", *(result["variant"] for result in results))]
+    if len({result["engine"] for result in results}) > 1:
+        lines.insert(0, ("engine", *(result["engine"] for result in results)))
+    bits = (f"{r['bits_per_weight']:.2f}" if r["bits_per_weight"] else "-" for r in results)
+    lines.append(("bits per weight", *bits))
+    for metric, name, digits in SHOWN:
+        values = [result["metrics"].get(metric) for result in results]
+        if any(value is not None for value in values):
+            lines.append((name, *("-" if v is None else f"{v:.{digits}f}" for v in values)))
+    columns = ("", *(f">{name}" for name, _ in rows))
+    below = map(Text, settings_lines(rows, baseline, same))
+    return Group(Text(title, style="bold"), table(None, columns, lines), *below)
+
+
+def settings_lines(rows: Sequence[tuple[str, Document]], baseline: Document, same: str) -> Iterator[str]:
+    """The baseline's settings in full, and how each other configuration differs from them."""
+    width = max(len(name) for name, _ in rows) + 2
     for name, result in rows:
-        metrics = result["metrics"]
-        body.append(
-            (
-                name,
-                result["engine"],
-                result["variant"],
-                *(formatted(metrics, metric) for metric, _ in COLUMNS),
-                f"{result['bits_per_weight']:.2f}" if result["bits_per_weight"] else "-",
-                *(formatted(metrics, metric) for metric, _ in QUALITY_COLUMNS),
-                settings_line(
-                    result["config"], {} if result is baseline else baseline["config"], same, shown
-                ),
-            )
-        )
-    return table(title, (*columns, "settings" if len(rows) == 1 else "settings (changes)"), body)
+        base = {} if result is baseline else baseline["config"]
+        yield f"{name:<{width}}{settings_line(result['config'], base, same)}"
+    yield ""
 
 
 def formatted(metrics: Mapping[str, float], name: str) -> str:
@@ -76,15 +70,9 @@ def formatted(metrics: Mapping[str, float], name: str) -> str:
     return "-" if value is None else METRICS[base_name(name)].format(value)
 
 
-def settings_line(
-    settings: Mapping[str, Any], base: Mapping[str, Any], same: str, shown: Container[str] | None = None
-) -> str:
-    """The settings that differ from `base`, in one line; of an empty base, those in `shown`."""
-    changed = [
-        f"{name}={short(value)}"
-        for name, value in settings.items()
-        if base.get(name) != value and (base or shown is None or name in shown)
-    ]
+def settings_line(settings: Mapping[str, Any], base: Mapping[str, Any], same: str) -> str:
+    """The settings that differ from `base`, in one line."""
+    changed = [f"{name}={short(value)}" for name, value in settings.items() if base.get(name) != value]
     return " ".join(changed) or same
 
 
@@ -93,45 +81,54 @@ def conclusion(document: Document) -> list[str]:
     lines = []
     status, speedup = document["status"], document["speedup"]
     if status == "infeasible":
-        lines.append("Nothing feasible: no configuration keeps the quality level and the limits.")
+        lines.append(
+            "Nothing feasible: no configuration that was tried keeps the quality level and the limits."
+        )
         lines += [f"The default does not keep {reason}." for reason in document.get("default_unkept", ())]
         nearest = document.get("nearest")
         if nearest:
             settings = settings_line(nearest["config"], document["baseline"]["config"], "as the default")
             lines.append(f"Nearest: {nearest['engine']} {nearest['variant']} ({settings})")
             lines += [f"  does not keep {broken}" for broken in nearest["broken"]]
-        lines.append("Loosen a limit, or look at the trials: cputune show --trials " + document["study"])
+        tried = sum(document["trials"].values())
+        lines.append(f"{tried} configurations were tried; loosen a limit, or give it more time.")
+        lines.append(f"  cputune show --trials {document['study']}")
         return lines
     if speedup is not None:
         lines.append(speedup_line(status, speedup))
-    elif status == "no_gain":
-        lines.append("The default is the best that was found; it is published as it is.")
-    if document["default_failure"]:
+    elif document["unconfirmed"]:
+        lines.append(
+            f"What was found could not be confirmed ({document['unconfirmed']}): the default is published."
+        )
+    if document["default_failure"] is not None:
         lines.append(f"The default itself does not run here ({document['default_failure']}):")
         lines.append("compared with the nearest configuration that does.")
     for reason in document.get("default_unkept", ()):
         lines.append(f"The default may not be used: {reason}.")
+    if document["best"]["engine"] in NEVER_BY_DEFAULT:
+        lines.append("These are the simulated engine's made-up numbers: they say nothing about your model.")
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
     lines += beside(document)
     trials = document["trials"]
     counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
     lines.append(
-        f"{counted or 'no'} trials, {document['dropped_rounds']} rounds dropped,"
+        f"Trials: {counted or 'none'}; {document['dropped_rounds']} rounds dropped;"
         f" {document['elapsed_s']:.0f} s; quality is relative to your file."
     )
     lines.append(f"Profile {document['best']['profile_id']} is published. Next:")
-    lines.append(f"  cputune show {document['best']['profile_id']}")
-    if status == "provisional":
-        lines.append("  cputune search --budget 5m      to confirm it")
-    lines.append("  cputune search --fresh          to start anew")
+    again = " ".join(["cputune search", *document["options"]])
+    if status != "confirmed":
+        lines.append(f"  {again} --budget 5m      more time for a surer answer")
+    lines.append(f"  cputune show {document['best']['profile_id']} --trials")
+    lines.append(f"  {again} --fresh      start anew")
     return lines
 
 
 def beside(document: Document) -> Iterator[str]:
     """The everyday interface's number, and how near the best is to what the memory allows."""
     everyday, ceiling = document.get("everyday"), document.get("ceiling")
-    if everyday:
+    if everyday and document["conditions"] == "quiet":
         own = formatted(document["baseline"]["metrics"], "response_ms.p50")
         yield (
             f"The engine's everyday interface, nothing set: {formatted(everyday, 'response_ms.p50')}"
@@ -139,9 +136,10 @@ def beside(document: Document) -> Iterator[str]:
         )
     if ceiling:
         yield (
-            f"Ceiling of decode: {ceiling['itl_ms']:.2f} ms a token"
+            f"Decode can hardly take less than {ceiling['itl_ms']:.2f} ms a token here"
             f" ({ceiling['fixed_ms']:.2f} ms fixed + {ceiling['bytes_per_token'] / 1e6:.0f} MB"
-            f" at {ceiling['bandwidth_gbps']:.1f} GB/s); {100 * ceiling['reached']:.0f} % of it is reached."
+            f" at {ceiling['bandwidth_gbps']:.1f} GB/s):"
+            f" {100 * ceiling['reached']:.0f} % of that speed is reached."
         )
 
 

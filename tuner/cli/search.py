@@ -70,7 +70,9 @@ def search(
     leave_cores: Annotated[
         int, typer.Option(metavar="N", help="Leave so many of the CPUs to other work.")
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the search's random choices.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Seed of the search's random choices.")
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew instead of going on.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait while another search measures on this machine.")

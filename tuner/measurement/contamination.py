@@ -35,7 +35,9 @@ def judge(
     if deltas.get("throttled_periods", 0.0) > 0:
         return None
     delay = deltas.get("max_run_delay_ns", 0.0)
-    if delay > RUN_DELAY_SHARE * wall and delay > RUN_DELAY_NS:
+    # More threads than CPUs wait for each other, which is the configuration's own doing.
+    crowded = deltas.get("busy_threads", 0.0) > deltas.get("cpus", float("inf"))
+    if not crowded and delay > RUN_DELAY_SHARE * wall and delay > RUN_DELAY_NS:
         return f"run delay: a thread waited {delay / 1e6:.1f} ms for a CPU ({100 * delay / wall:.1f} %)"
     cpus = max(deltas.get("cpus", 1.0), 1.0)
     others = deltas.get("busy_ns", 0.0) - deltas.get("cpu_ns", 0.0)

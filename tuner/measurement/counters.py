@@ -17,16 +17,20 @@ from probes.sysfs import Sysfs
 _LIVE = Sysfs()
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
+BUSY_SHARE = 0.1
+"""A thread that ran for more than this share of a round takes part in the computing."""
+
 _CANARY_BLOCK = b"\x02" * (1 << 16)
 _CANARY_FIELD = b"\x02" * (8 << 20)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Counters at one moment; `run_delay_ns` by thread, `totals` all others by name."""
+    """Counters at one moment; `ran_ns` and `run_delay_ns` by thread, `totals` all others by name."""
 
     totals: Mapping[str, int]
     run_delay_ns: Mapping[int, int]
+    ran_ns: Mapping[int, int]
 
 
 def snapshot() -> Snapshot:
@@ -43,7 +47,12 @@ def snapshot() -> Snapshot:
         **_pressure(),
         **_throttling(),
     }
-    return Snapshot(totals, _run_delays())
+    times = _thread_times()
+    return Snapshot(
+        totals,
+        run_delay_ns={thread: delay for thread, (_, delay) in times.items()},
+        ran_ns={thread: ran for thread, (ran, _) in times.items()},
+    )
 
 
 def deltas(before: Snapshot, after: Snapshot) -> dict[str, float]:
@@ -57,6 +66,8 @@ def deltas(before: Snapshot, after: Snapshot) -> dict[str, float]:
     delays = [value - before.run_delay_ns.get(thread, 0) for thread, value in after.run_delay_ns.items()]
     if delays:
         changed["max_run_delay_ns"] = float(max(delays))
+    ran = (value - before.ran_ns.get(thread, 0) for thread, value in after.ran_ns.items())
+    changed["busy_threads"] = float(sum(ns > BUSY_SHARE * changed["wall_ns"] for ns in ran))
     changed["cpus"] = float(len(os.sched_getaffinity(0)))
     return changed
 
@@ -118,14 +129,14 @@ def _cpu_times() -> dict[str, int]:
     return {"busy_ns": busy * _TICK_NS, "steal_ns": stolen * _TICK_NS}
 
 
-def _run_delays() -> dict[int, int]:
-    """Nanoseconds that each thread was ready to run and did not."""
-    delays = {}
+def _thread_times() -> dict[int, tuple[int, int]]:
+    """Nanoseconds that each thread ran, and that it was ready to run and did not."""
+    times = {}
     for task in _tasks():
         fields = _read(f"proc/self/task/{task}/schedstat").split()
         if len(fields) == 3:
-            delays[task] = int(fields[1])
-    return delays
+            times[task] = (int(fields[0]), int(fields[1]))
+    return times
 
 
 def _tasks() -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tuner.errors import BusyError
+from tuner.errors import BusyError, UsageError
 
 _FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path(tempfile.gettempdir()))
 _POLL_S = 0.5
@@ -34,7 +34,8 @@ def default_path() -> Path:
 def measuring_lock(path: Path | None = None, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock; it is free again when this process ends, however it ends.
 
-    Raises BusyError, which names the owner, when another process has it and `wait` is false.
+    Raises BusyError, which names the owner, when another process has it and `wait` is false; UsageError
+    when no file can be made at `path`.
     """
     where = default_path() if path is None else path
     lock = FileLock(where, mode=0o666)
@@ -47,6 +48,10 @@ def measuring_lock(path: Path | None = None, *, wait: bool = False) -> Iterator[
         ) from None
     except PermissionError:
         raise BusyError(f"the measuring lock {where} belongs to another user and can't be opened") from None
+    except OSError as error:
+        raise UsageError(
+            f"can't use {where} as the measuring lock: {error.strerror}; name a file in CPUTUNE_LOCK"
+        ) from None
     try:
         # Not into the lock file itself: whoever tries the lock empties it.
         with suppress(OSError):

@@ -143,7 +143,8 @@ def _resources(clean: Sequence[RoundSamples], effective_cpus: int) -> dict[str, 
         ("switches_per_token", 1.0, ("voluntary_switches", "involuntary_switches")),
         ("page_faults_per_token", 1.0, ("minor_faults", "major_faults")),
     ):
-        counted = [samples for samples in clean if _has(samples, *facts)]
+        # A short round's share of prefill is not a request's: only whole ones count tokens fairly.
+        counted = [samples for samples in clean if samples.kind == "full" and _has(samples, *facts)]
         if counted:
             total = sum(samples.facts[fact] for samples in counted for fact in facts)
             found[name] = total / per_unit / sum(map(_tokens, counted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from tuner.errors import ModelFileError
@@ -23,6 +24,8 @@ def hub_file(location: str) -> Path:
         raise ModelFileError(
             f"hf:{location} needs the package huggingface_hub; pip install huggingface_hub"
         ) from None
+    # Its warnings of retries would stand before the one line of the error.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         if not name:
             name = _only_model(location, list_repo_files(repository))

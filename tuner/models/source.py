@@ -57,7 +57,7 @@ def resolve(spec: str, *, cache: Path | None = None) -> Source:
         from tuner.models.hub import hub_file
 
         return _from_files(spec, hub_file(rest))
-    return _from_files(spec, Path(spec).expanduser())
+    return _from_files(spec, Path(os.path.expanduser(spec)))
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
@@ -71,7 +71,10 @@ def parts_of(path: Path) -> tuple[Path, ...]:
     count = int(match["count"])
     if not 1 <= int(match["number"]) <= count:
         raise ModelFileError(f"{path} is named part {int(match['number'])} of {count}")
-    siblings = {entry.name for entry in path.parent.iterdir()} if path.parent.is_dir() else set()
+    try:
+        siblings = {entry.name for entry in path.parent.iterdir()}
+    except OSError as error:
+        raise ModelFileError(f"{path.parent} cannot be read: {error.strerror}") from None
     names = [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
     missing = [name for name in names if name not in siblings]
     if missing:

@@ -26,11 +26,15 @@ MORE_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Decided:
-    """What was confirmed; `confirmation` is None where the default itself leads."""
+    """What was confirmed; `confirmation` is None where the default itself leads.
+
+    It is also None where leaders could not be confirmed: `unconfirmed` says why then.
+    """
 
     best: Config
     confirmation: Confirmation | None
     comparison_id: int | None
+    unconfirmed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Finish:
     identify: Callable[[Config], MeasurementKey]
     budget: Budget
     observer: Observer
+    setting: Callable[[], Mapping[str, object]] = dict
+    """What pairs must have in common to be judged together (`Workshop.setting`)."""
     unkept: Callable[[Config], tuple[str, ...]] = lambda _: ()
     """Why a configuration, as measured by now, may not be published."""
     lacks_samples: Callable[[Config], bool] = lambda _: False
@@ -57,11 +63,23 @@ class Finish:
         Where the default itself may not be published, the best that may is, even if it is slower.
         """
         self.observer(Event("stage", "confirmation"))
+        lost = ""
         for place, leader in enumerate(leaders):
-            if leader.config == baseline.config or (place and not self.budget.left_s):
+            if leader.config == baseline.config:
+                self._earn(baseline.config)
+                if not self.unkept(baseline.config):
+                    break
+                continue
+            if place and not self.budget.left_s:
+                lost = lost or "the budget ended before they could be confirmed"
                 break
             comparison, earlier = open_comparison(
-                self.store, self.study.id, baseline.config, leader.config, self.objective.metric
+                self.store,
+                self.study.id,
+                baseline.config,
+                leader.config,
+                self.objective.metric,
+                self.setting(),
             )
             confirmation = confirm(
                 self.runner,
@@ -76,6 +94,7 @@ class Finish:
             )
             if confirmation is None:
                 self.store.finish_comparison(comparison.id, None, "failed")
+                lost = "too few pairs of processes ran to their end"
                 continue
             self._earn(leader.config)
             reasons = self.unkept(leader.config)
@@ -87,7 +106,7 @@ class Finish:
                 confirmation = replace(confirmation, status="provisional")
             self.store.finish_comparison(comparison.id, confirmation.speedup, confirmation.status)
             return Decided(leader.config, confirmation, comparison.id)
-        return Decided(baseline.config, None, None)
+        return Decided(baseline.config, None, None, lost or None)
 
     def _earn(self, config: Config) -> None:
         """Run more rounds while a limit needs more samples and time is left."""
@@ -108,16 +127,19 @@ class Finish:
     def _keep(self, comparison: ComparisonRecord, pair: Pair, measured: Mapping[Side, Measurement]) -> None:
         self.store.add_rounds(self.identify(comparison.config_a), measured["default"].rounds)
         self.store.add_rounds(self.identify(comparison.config_b), measured["best"].rounds)
-        self.store.add_pair(comparison.id, [pair.default], [pair.best])
+        self.store.add_pair(comparison.id, [pair.default], [pair.best], facts=self.setting())
 
 
 def open_comparison(
-    store: Store, study_id: str, a: Config, b: Config, metric: str
+    store: Store, study_id: str, a: Config, b: Config, metric: str, setting: Mapping[str, object]
 ) -> tuple[ComparisonRecord, tuple[Values, ...]]:
-    """An interrupted comparison of the same two with its clean pairs, or a new one."""
+    """An interrupted comparison of the same two with its clean pairs, or a new one.
+
+    Only pairs measured in the same `setting` (builds, kernel, conditions) are taken up again.
+    """
     for known in store.comparisons(study_id):
         same = (known.config_a, known.config_b, known.metric) == (a, b, metric)
         if same and known.finished_at is None:
-            pairs = [pair for pair in store.pairs(known.id) if pair.dropped is None]
+            pairs = [p for p in store.pairs(known.id) if p.dropped is None and dict(p.facts) == dict(setting)]
             return known, tuple((pair.a_values[0], pair.b_values[0]) for pair in pairs)
     return store.start_comparison(study_id, a, b, metric), ()

@@ -68,8 +68,9 @@ class StoreRecorder:
         self._store.add_rounds(self._identify(config), rounds)
 
     def earlier(self) -> Iterator[tuple[TrialRecord, tuple[RoundSamples, ...]]]:
-        """The study's ended trials with every round of their measurement.
+        """The study's ended trials with the short rounds of their measurement.
 
+        Full ones are those of confirmations, which must not choose what they are to confirm.
         Interrupted ones are left out: nothing was finished, so they may be tried again. So are those that
         a user declared wrong.
         """
@@ -77,7 +78,8 @@ class StoreRecorder:
             if trial.status in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED) or trial.invalidated_at:
                 continue
             key = trial.measurement_key
-            yield trial, self._store.rounds(key) if key else ()
+            rounds = self._store.rounds(key) if key else ()
+            yield trial, tuple(r for r in rounds if r.kind == "short")
 
 
 def facts_of(measured: Measurement) -> dict[str, object]:

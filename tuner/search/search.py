@@ -87,9 +87,15 @@ class Search:
         """Why the last lost trial was lost."""
         return self._trials.last_failure
 
-    def remember(self, config: Config, rounds: tuple[RoundSamples, ...], status: TrialStatus) -> None:
+    def remember(
+        self,
+        config: Config,
+        rounds: tuple[RoundSamples, ...],
+        status: TrialStatus,
+        reason: str | None = None,
+    ) -> None:
         """Take a trial of an earlier run of this study: it is not measured again."""
-        self._trials.remember(config, rounds, status)
+        self._trials.remember(config, rounds, status, reason)
 
     def run(self, baseline: Config) -> list[Estimate]:
         """Search until nothing better is likely, the time or the trials are used up, or all is known."""
@@ -126,9 +132,14 @@ class Search:
             if self.ledger.estimate(candidate) is not None:
                 self._trials.choose()
                 return
+            if not self._budget.left_s:
+                raise NothingFeasibleError(
+                    f"the budget of {self._budget.total_s:g} s ended before the default had answered once:"
+                    " give it more time, such as --budget 5m"
+                )
             if candidate == default:
-                self.default_failure = self.last_failure
-                self._trials.note(f"the default itself does not run here: {self.last_failure}")
+                self.default_failure = self._trials.why_lost(default)
+                self._trials.note(f"the default itself does not run here: {self.default_failure}")
 
     def _neighbours(self, config: Config) -> Iterator[Config]:
         """Those that differ in one setting, first what chooses which code runs; or in the variant.
@@ -148,7 +159,7 @@ class Search:
                 yield neighbour
 
     def _look_at_variants(self) -> None:
-        """One round of every variant under the engine's first rule of thumb; the others for the best.
+        """One round of every variant under the engine's first rule of thumb.
 
         Quality is judged from the fastest down, after all were seen: until one keeps the level.
         """

@@ -52,6 +52,7 @@ class Trials:
         self._unmade: set[tuple[str, str]] = set()
         self._verdicts: dict[Config, bool] = {}
         self._blame = Blame()
+        self._reasons: dict[Config, str] = {}
         self.ledger = Ledger(space, objective)
         self.incumbent: Estimate | None = None
         self.baseline: Config | None = None
@@ -60,13 +61,20 @@ class Trials:
         self.startup_s = 0.0
         self.last_failure = ""
 
-    def remember(self, config: Config, rounds: tuple[RoundSamples, ...], status: TrialStatus) -> None:
+    def remember(
+        self, config: Config, rounds: tuple[RoundSamples, ...], status: TrialStatus, reason: str | None
+    ) -> None:
         """Take a trial of an earlier run of this study: it is not measured again."""
         if status.failed:
             self._blame.failed(config)
+            self._reasons[config] = reason or str(status)
             return
         self._blame.worked(config)
         self.ledger.add(config, rounds)
+
+    def why_lost(self, config: Config) -> str:
+        """Why a configuration measured nothing, in this run or an earlier one."""
+        return self._reasons.get(config, self.last_failure)
 
     # --- measuring -----------------------------------------------------------------------------
 
@@ -107,7 +115,11 @@ class Trials:
             if extra and self._within(config, CONTENDER):
                 measured = measured.joined(self._measure(config, extra, phases))
         except WorkerError as failure:
-            self._lose(number, config, failure.status, failure.reason)
+            if self._left_s():
+                self._lose(number, config, failure.status, failure.reason)
+            else:
+                # The clock ended it, which says nothing about the configuration.
+                self._recorder.finish(number, config, TrialStatus.INTERRUPTED, failure.reason, None, None)
             return None
         self._blame.worked(config)
         estimate = self.ledger.estimate(config)
@@ -139,9 +151,17 @@ class Trials:
                 digest = self._digest_of(*name)
             except ModelFileError as failure:
                 self.note(f"{config.variant} is left out: {failure}")
+                self.last_failure = self._reasons[config] = str(failure)
                 self._unmade.add(name)
                 return False
-            twin = next((label for (_, label), known in self._digests.items() if known == digest), None)
+            twin = next(
+                (
+                    label
+                    for (engine, label), known in self._digests.items()
+                    if engine == config.engine and known == digest
+                ),
+                None,
+            )
             if twin is not None:
                 self.note(f"{config.variant} is left out: the same tensors as {twin}")
                 self._unmade.add(name)
@@ -153,7 +173,7 @@ class Trials:
         self._recorder.finish(number, config, status, reason, None, None)
         self.done += 1
         self._blame.failed(config)
-        self.last_failure = reason
+        self.last_failure = self._reasons[config] = reason
         self._tell(number, config, status, None, reason)
 
     # --- what it says --------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(flow: Flow):
     assert "Traceback" not in err
     last = err.splitlines()[-1]
     assert "interrupted; what was finished is kept" in last
-    assert "run the same command again" in last
+    assert "the same command (without --fresh) goes on from there" in last
     assert flow.study().status is StudyStatus.INTERRUPTED
     trials = flow.trials()
     assert trials[0].status is TrialStatus.COMPLETE

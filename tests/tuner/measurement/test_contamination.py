@@ -15,6 +15,12 @@ def verdict(**changes: float) -> str | None:
     return judge({**CLEAN, **changes}, [CLEAN] * CANARY_HISTORY, tick_ns=TICK_NS)
 
 
+def test_threads_that_crowd_their_own_cpus_are_not_a_neighbours_doing():
+    assert verdict(max_run_delay_ns=5e8, busy_threads=3.0) is None
+    assert "run delay" in (verdict(max_run_delay_ns=5e8, busy_threads=2.0) or "")
+    assert "others' CPU" in (verdict(max_run_delay_ns=5e8, busy_threads=3.0, busy_ns=2.9e9) or "")
+
+
 def test_a_quiet_round_is_clean():
     assert verdict() is None
     assert judge({}) is None

@@ -93,12 +93,14 @@ def test_p01_a_real_round_has_the_kernels_counters(session: SimulatedSession):
 
 def test_deltas_are_differences_and_the_worst_threads_delay():
     base = {"cpu_ns": 5, "involuntary_switches": 2}
-    before = counters.Snapshot({**base, "wall_ns": 10}, {1: 100, 2: 50})
+    before = counters.Snapshot({**base, "wall_ns": 10}, {1: 100, 2: 50}, {1: 0, 2: 7})
     after = counters.Snapshot(
         {name: 2 * value for name, value in base.items()} | {"wall_ns": 30, "throttled_periods": 1},
         {1: 130, 3: 90},
+        {1: 15, 2: 8, 3: 1},
     )
     found = counters.deltas(before, after)
     assert (found["wall_ns"], found["cpu_ns"], found["involuntary_switches"]) == (20, 5, 2)
     assert found["max_run_delay_ns"] == 90
+    assert found["busy_threads"] == 1
     assert "throttled_periods" not in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 def test_a_named_file(hub: Hub) -> None:
     assert hub_file("owner/repo:sub/m.gguf") == Path("/hub/owner/repo/sub/m.gguf")
     assert hub.fetched == [("owner/repo", "sub/m.gguf")]
+
+
+def test_warnings_of_the_hub_stay_off_stderr(hub: Hub) -> None:
+    logging.getLogger("huggingface_hub").setLevel(logging.WARNING)
+    hub_file("owner/repo")
+    assert not logging.getLogger("huggingface_hub").isEnabledFor(logging.WARNING)
 
 
 def test_the_only_model_needs_no_name(hub: Hub) -> None:
