@@ -221,6 +221,7 @@ def _speedup(outcome: Outcome) -> dict[str, float]:
         "low": interval.low,
         "high": interval.high,
         "confidence": interval.confidence,
+        "pairs": len(outcome.confirmation.pairs) if outcome.confirmation else 0,
     }
 
 

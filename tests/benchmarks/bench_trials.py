@@ -37,7 +37,7 @@ def trial_overhead(folder: Path, options: Namespace) -> list[dict[str, Any]]:
             space = build_space(request, shop)
             default = space.default(options.engine)
             shares = []
-            with shop.bench(seed=options.seed, remaining_s=lambda: float("inf")) as bench:
+            with shop.bench(seed=options.seed) as bench:
                 bench.measure(default, rounds=1)
                 for config in near(space, default, random.Random(options.seed)):
                     found = bench.measure(config, rounds=ROUNDS)

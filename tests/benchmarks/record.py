@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Store.open(home.database) as store,
         closing(open_workshop(request, probe(), store, home, observe)) as shop,
         measuring_lock(home.lock, wait=False),
-        shop.bench(seed=asked.seed, remaining_s=lambda: float("inf")) as bench,
+        shop.bench(seed=asked.seed) as bench,
     ):
         space = narrowed(build_space(request, shop), values)
         land = continued(asked.out, space, {name: shop.build(name) for name in shop.available})

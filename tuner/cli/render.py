@@ -12,6 +12,7 @@ from profiles.metrics import METRICS, base_name
 from tuner.cli.output import show, table
 from tuner.cli.progress import short
 from tuner.engines import NEVER_BY_DEFAULT
+from tuner.search.confirm import FEWEST_FOR_A_CLAIM
 
 SHOWN: tuple[tuple[str, str, int], ...] = (
     ("response_ms.p50", "response (ms)", 0),
@@ -145,14 +146,19 @@ def beside(document: Document) -> Iterator[str]:
 
 def speedup_line(status: str, speedup: Document) -> str:
     """The ratio with its interval and confidence."""
+    pairs = speedup["pairs"]
+    if status == "no_gain" and not pairs:
+        return "The default is the best that was found; it is published as it is."
+    few = f"too few for a claim, {FEWEST_FOR_A_CLAIM} are needed; "
     claim = {
         "confirmed": "confirmed",
         "provisional": "provisional",
-        "no_gain": "no gain shown, the default is published",
+        "no_gain": f"{few if pairs < FEWEST_FOR_A_CLAIM else 'no gain shown, '}the default is published",
     }[status]
     line = (
         f"{speedup['ratio']:.2f}x the speed of the default"
-        f" ({speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %, {claim})"
+        f" ({speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %, {pairs} pairs;"
+        f" {claim})"
     )
     return f"{line}."
 

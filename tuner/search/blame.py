@@ -36,6 +36,12 @@ class Blame:
         self._failed.add(config.key)
         self._failures.update(values_of(config))
 
+    def forgive(self, config: Config) -> None:
+        """Let a configuration that failed be tried once more: what broke it may have been mended."""
+        if config.key in self._failed:
+            self._failed.remove(config.key)
+            self._failures.subtract(values_of(config))
+
     def rules_out(self, config: Config) -> bool:
         """Whether it failed itself, or holds a value that failed three times and never worked.
 

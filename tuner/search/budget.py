@@ -33,7 +33,7 @@ class Budget:
         return max(0.0, self.total_s - self.elapsed_s)
 
 
-LONGEST_CONFIRMATION = 0.55
+LONGEST_CONFIRMATION = 0.65
 SHORTEST_CONFIRMATION = 0.25
 PROVISIONAL_PAIRS = 6
 CONFIRMED_PAIRS = 16

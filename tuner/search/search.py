@@ -126,6 +126,7 @@ class Search:
 
     def _measure_baseline(self, default: Config) -> None:
         """Measure the default; where it does not run, the nearest configuration that does."""
+        self._trials.forgive(default)
         for candidate in (default, *self._neighbours(default)):
             self._trials.baseline = candidate
             self._trials.attempt(candidate, rounds=BASELINE_ROUNDS)

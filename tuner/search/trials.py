@@ -72,6 +72,10 @@ class Trials:
         self._blame.worked(config)
         self.ledger.add(config, rounds)
 
+    def forgive(self, config: Config) -> None:
+        """Let a configuration that failed in an earlier run be tried once more."""
+        self._blame.forgive(config)
+
     def why_lost(self, config: Config) -> str:
         """Why a configuration measured nothing, in this run or an earlier one."""
         return self._reasons.get(config, self.last_failure)

@@ -26,3 +26,13 @@ def test_nothing_is_guilty_while_nothing_ever_worked(space):
     for threads in (1, 2, 3, 4):
         blame.failed(space.make("simulated", "source", {"n_threads": threads}))
     assert not blame.rules_out(space.make("simulated", "source", {"n_threads": 1, "flash_attn": "on"}))
+
+
+def test_a_forgiven_configuration_may_be_tried_once_more(space):
+    blame = Blame()
+    config = space.default("simulated")
+    blame.failed(config)
+    blame.forgive(config)
+    assert not blame.rules_out(config)
+    blame.failed(config)
+    assert blame.rules_out(config)

@@ -114,11 +114,13 @@ class Context:
         context_tokens: int,
         streams: int,
         *,
-        outputs: int,
+        outputs: int = 0,
     ) -> None:
         """Make a context of `streams` sequences that hold `context_tokens` each.
 
-        `outputs` is the largest number of positions whose logits one call needs.
+        `outputs` is the largest number of positions whose logits one call needs; 0 leaves the engine's
+        default. A tight bound is no gain: with 1 or 2, prefill of several batches took a third longer
+        (docs/decisions/0010-engine-defaults.md).
         Raises EngineError with the engine's line when it refuses.
         """
         if context_tokens < 2 or streams < 1:
@@ -139,7 +141,6 @@ class Context:
             n_ubatch=ubatch,
             n_seq_max=streams,
             n_outputs_max=outputs,
-            n_outputs_max_per_seq=0 if outputs > streams else 1,
             flash_attn_type=FLASH_ATTENTION[str(settings.get("flash_attn", "off"))],
             type_k=ggml_type(settings.get("type_k", "f16")),
             type_v=ggml_type(settings.get("type_v", "f16")),

@@ -80,7 +80,7 @@ class LlamaSession:
         wanted = rebuild_key(settings, context_tokens, streams)
         if self._context is None or self._context.rebuild_key != wanted:
             self._drop_context()
-            self._context = Context(self._loaded(), settings, context_tokens, streams, outputs=streams)
+            self._context = Context(self._loaded(), settings, context_tokens, streams)
             self._slots = [_Slot(index) for index in range(streams)]
             self._context_tokens = context_tokens
         self._context.set_threads(decode, prefill)
