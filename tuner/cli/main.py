@@ -16,6 +16,7 @@ from tuner.cli import exit_codes
 from tuner.cli.compare import compare
 from tuner.cli.doctor import doctor
 from tuner.cli.engines import engines
+from tuner.cli.export import export
 from tuner.cli.history import history
 from tuner.cli.models import app as models
 from tuner.cli.probe import probe
@@ -38,6 +39,7 @@ app.command()(search)
 app.command()(compare)
 app.command()(show)
 app.command()(history)
+app.command()(export)
 app.command()(doctor)
 
 

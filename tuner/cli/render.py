@@ -122,6 +122,7 @@ def conclusion(document: Document) -> list[str]:
     if status != "confirmed":
         lines.append(f"  {again} --budget 5m      more time for a surer answer")
     lines.append(f"  cputune show {document['best']['profile_id']} --trials")
+    lines.append(f"  cputune export {document['best']['profile_id']}      start llama-server with it")
     lines.append(f"  {again} --fresh      start anew")
     return lines
 
@@ -155,12 +156,8 @@ def speedup_line(status: str, speedup: Document) -> str:
         "provisional": "provisional",
         "no_gain": f"{few if pairs < FEWEST_FOR_A_CLAIM else 'no gain shown, '}the default is published",
     }[status]
-    line = (
-        f"{speedup['ratio']:.2f}x the speed of the default"
-        f" ({speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %, {pairs} pairs;"
-        f" {claim})"
-    )
-    return f"{line}."
+    interval = f"{speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %"
+    return f"{speedup['ratio']:.2f}x the speed of the default ({interval}, {pairs} pairs; {claim})."
 
 
 def comparison_report(document: Document) -> None:

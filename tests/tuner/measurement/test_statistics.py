@@ -204,25 +204,6 @@ def test_bootstrap_covers_the_mean_of_dependent_skewed_values():
     assert sum(i.low <= truth <= i.high for i in single) / draws <= 0.75
 
 
-def test_lower_bound_says_nothing_before_six_samples():
-    assert statistics.lower_bound([]) == 0.0
-    assert statistics.lower_bound([9.0] * 5) == 0.0
-    assert statistics.lower_bound([9.0] * 6) == 9.0
-
-
-def test_lower_bound_holds_the_median_as_often_as_it_says():
-    rng = np.random.default_rng(13)
-    draws = np.exp(rng.normal(size=(4000, 20)))
-    above = sum(statistics.lower_bound(row.tolist()) > 1.0 for row in draws) / 4000
-    assert 0.01 <= above <= 0.025 + 3 * math.sqrt(0.025 / 4000)
-
-
-def test_capping_stops_the_hopeless_only():
-    assert statistics.hopeless([14.0] * 8, incumbent=10.0)
-    assert not statistics.hopeless([12.0] * 8, incumbent=10.0)
-    assert not statistics.hopeless([14.0] * 3 + [9.0] * 5, incumbent=10.0)
-
-
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=10))
 def test_ratio_interval_of_equal_arms_is_one(values):
     found = statistics.ratio_interval(statistics.log_ratios(values, values))

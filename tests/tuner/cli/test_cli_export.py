@@ -1,0 +1,37 @@
+"""A published profile can be taken elsewhere, and what can't be is said."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.flow import Flow
+from tuner.cli.main import run
+
+
+@pytest.fixture
+def profile_id(flow_after: Flow) -> str:
+    with flow_after.store() as store:
+        return store.profiles()[0].id
+
+
+def test_a_profile_is_exported_with_the_file_it_runs_on(profile_id: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["export", profile_id, "--format", "yaml"]) == 0
+    document = yaml.safe_load(capsys.readouterr().out)
+    assert document["engine"] == "simulated"
+    assert run(["export", profile_id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+
+
+def test_a_target_that_runs_another_engine_is_refused(profile_id: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["export", profile_id, "--format", "llama-server"]) == 2
+    answer = capsys.readouterr()
+    assert answer.out == ""
+    assert "this configuration is for simulated" in answer.err
+
+
+def test_unknown_formats_and_profiles_are_one_line(profile_id: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["export", profile_id, "--format", "llama-sever"]) == 2
+    assert "did you mean llama-server?" in capsys.readouterr().err
+    assert run(["export", "p-nothing"]) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,47 @@
+"""A published profile as something to start: its configuration with the file that it runs on."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from probes.machine import probe
+from profiles.errors import NotFoundError
+from profiles.records import ProfileRecord
+from profiles.store import Store
+from profiles.vocabulary import QUALITY_LEVELS
+from tuner.events import Observer
+from tuner.export import Launch
+from tuner.home import Home
+from tuner.request import SearchRequest
+from tuner.setup import open_workshop
+
+
+def launch_of(wanted: str, home: Home, observer: Observer) -> Launch:
+    """The launch of a profile on this machine; its variant is made where it is not in the cache.
+
+    Raises NotFoundError for an unknown profile or a model that is no longer registered, and what opening
+    model and engine raises.
+    """
+    with Store.open(home.database) as store:
+        profile = store.profile(wanted)
+        names = {record.info.digest: record.name for record in store.models()}
+        if profile.model_digest not in names:
+            raise NotFoundError(f"the model of {profile.id} is not registered any more; add it: models add")
+        request = SearchRequest(
+            names[profile.model_digest],
+            profile.workload,
+            QUALITY_LEVELS[profile.quality_level],
+            engines=(profile.config.engine,),
+        )
+        with closing(open_workshop(request, probe(), store, home, observer)) as shop:
+            path = str(shop.path(profile.config).absolute())
+            return Launch.of(profile.config, path, profile.workload, shop.machine, remarks(profile))
+
+
+def remarks(profile: ProfileRecord) -> tuple[str, ...]:
+    """What stands above an export."""
+    claim = ""
+    if profile.speedup is not None and str(profile.status) != "no_gain":
+        claim = f", {profile.speedup.estimate:.2f}x the speed of the default ({profile.status})"
+    made = profile.created_at.date().isoformat()
+    return (f"cputune profile {profile.id} of {made}, {profile.workload.name}{claim}",)
