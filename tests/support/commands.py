@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -35,9 +36,18 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start the program with its output on pipes."""
+    """Start the program with its output on pipes, and with SIGINT as a terminal's foreground has it.
+
+    Where the tests run in a shell's background, SIGINT is ignored, and a child would inherit that.
+    """
     fitting = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen(argv(*arguments), env=environment(), text=True, **fitting)
+
+    def heed_interrupts() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen(
+        argv(*arguments), env=environment(), text=True, preexec_fn=heed_interrupts, **fitting
+    )
 
 
 def loaded_by(*arguments: str) -> set[str]:

@@ -29,7 +29,7 @@ def test_the_document_has_the_keys_that_others_rely_on(finished: tuple[Any, dict
     assert set(document) >= SEARCH_KEYS
     assert set(document["baseline"]) == RESULT_KEYS
     assert set(document["best"]) == RESULT_KEYS | {"profile_id"}
-    assert set(document["speedup"]) == {"ratio", "low", "high", "confidence"}
+    assert set(document["speedup"]) == {"ratio", "low", "high", "confidence", "pairs"}
     assert set(document["trials"]) == {"complete", "pruned", "infeasible", "failed"}
     assert document["status"] in {"confirmed", "provisional", "no_gain", "infeasible"}
     for result in (document["baseline"], document["best"], *document["runners_up"]):
