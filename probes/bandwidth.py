@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,10 +133,9 @@ def _measure(size_bytes: int, counts: tuple[int, ...]) -> Bandwidth:
         raise ProbeError("bandwidth cannot be measured without numpy", hint="pip install numpy") from error
     memory = mmap.mmap(-1, size_bytes)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        # A kernel without huge pages only takes longer to fill.
+        with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages only takes longer to fill
     words: Any = np.frombuffer(memory, dtype=np.int64)
     chunk = _CHUNK_BYTES // words.itemsize
     chunks = [words[start : start + chunk] for start in range(0, len(words), chunk)]
