@@ -9,12 +9,16 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # crashes on the first prompt. Without that optimization the build is right; pip's cache may hold a wrong one.
 UNSOUND_GCC := $(shell $${CXX:-c++} -dumpfullversion 2>/dev/null | \
 	awk -F. '$$1 < 12 || ($$1 == 12 && $$2 < 4) || ($$1 == 13 && $$2 < 3) { print $$0 }')
-LLAMA_CPP := $(if $(UNSOUND_GCC),CFLAGS="$(CFLAGS) -fno-dse" CXXFLAGS="$(CXXFLAGS) -fno-dse" $(INSTALL) --no-cache-dir,$(INSTALL)) \
-	llama-cpp-python
+SOUND_FLAGS := $(if $(UNSOUND_GCC),CFLAGS="$(CFLAGS) -fno-dse" CXXFLAGS="$(CXXFLAGS) -fno-dse")
+LLAMA_CPP := $(SOUND_FLAGS) $(INSTALL) $(if $(UNSOUND_GCC),--no-cache-dir) llama-cpp-python
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 ARGS ?=
+WHEEL := build/wheel
+# What needs package data, the command line and the store; the rest does not care where it was installed from.
+WHEEL_TESTS := tests/profiles $(addprefix tests/tuner/cli/test_cli_,answers.py db.py help.py) tests/tuner/export
 
 .DEFAULT_GOAL := help
-.PHONY: help search test lint format system-deps fuzz bench clean
+.PHONY: help search test test-wheel lint format system-deps fuzz bench peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,6 +28,15 @@ search: $(VENV)/.demo ## install cputune with the demo model and search this mac
 
 test: $(VENV)/.dev ## run the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-wheel: $(VENV)/.dev ## run a part of the tests against the built wheel (ARGS=tests/tuner for another part)
+	@rm -rf build && mkdir -p $(WHEEL)/run
+	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(WHEEL) .
+	@$(PIP) install --quiet --no-deps --target $(WHEEL)/site $(WHEEL)/*.whl
+	@cp -r tests pyproject.toml $(WHEEL)/run
+	@cd $(WHEEL)/run && export PYTHONPATH=$(abspath $(WHEEL))/site:$(abspath $(WHEEL))/run \
+		&& $(abspath $(BIN))/python -P -c 'import tuner; assert "$(WHEEL)/site" in tuner.__file__, tuner.__file__' \
+		&& $(abspath $(BIN))/python -P -m pytest $(if $(ARGS),$(ARGS),$(WHEEL_TESTS))
 
 lint: $(VENV)/.dev ## ruff, mypy (strict), import-linter
 	@$(BIN)/ruff check .
@@ -36,13 +49,20 @@ format: $(VENV)/.dev ## rewrite the code in its style
 	@$(BIN)/ruff format .
 
 system-deps: ## install what tests need from Debian's packages
-	@echo "system-deps: nothing needed yet"
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; }
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends chromium; }
 
 fuzz: $(VENV)/.dev ## 10,000 mutated model headers (ARGS='--count 100000 --seed 1')
 	@$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 bench: $(VENV)/.dev ## measure what docs and issues claim, on a quiet machine
 	@$(BIN)/python -m tests.benchmarks.run $(ARGS)
+
+peers: $(VENV)/.dev ## build llama-bench, llama-server and llama-optimus to compare with, in the user's cache folder
+	@$(SOUND_FLAGS) $(BIN)/python -m tests.benchmarks.peers.build
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

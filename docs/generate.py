@@ -1,4 +1,4 @@
-"""Writes the tables of these pages that repeat what the code says: `python docs/generate.py`.
+"""Writes what repeats the code, the pages' tables and the JSON schemas: `python docs/generate.py`.
 
 A page marks the place of a table by a pair of comments; `render` fills it, and tests/test_docs.py fails
 where a page differs from that.
@@ -6,6 +6,7 @@ where a page differs from that.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,14 +19,17 @@ _BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOT
 
 _EXIT_MEANINGS = {
     "DONE": "done; a search without a gain too",
-    "FAILED": "the store can't be used; a fault of cputune's own (the line names a file with what led to it);"
+    "FAILED": "the store can't be used; `verify`: the server does not answer as asked;"
+    " a fault of cputune's own (the line names a file with what led to it);"
     " `doctor`: nothing can run",
-    "ARGUMENTS": "an argument is unknown or out of range, or no machine is found under `--root`",
+    "ARGUMENTS": "an argument is unknown or out of range, a file given is not what it should be, or no"
+    " machine is found under `--root`",
     "NOTHING_FEASIBLE": "nothing feasible was measured, or nothing is known by that id or name",
     "MODEL_UNUSABLE": "the model is missing, broken, or no text-generation model",
     "NO_ENGINE": "no engine can run here; the line has every reason",
     "BUSY": "another process measures on this machine; the line names it",
     "INTERRUPTED": "interrupted (Ctrl-C); what was finished is kept",
+    "TERMINATED": "ended by SIGTERM; what was finished is kept, as after Ctrl-C",
 }
 
 
@@ -38,6 +42,16 @@ def pages() -> dict[Path, str]:
     """Every page that has a marked table, as it should read."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.rglob("*.md"))}
     return {path: render(text) for path, text in texts.items() if _BLOCK.search(text)}
+
+
+def schemas() -> dict[Path, str]:
+    """The JSON schema of every document that a command prints."""
+    from tuner.cli.documents import schemas as made
+
+    return {
+        FOLDER / "schemas" / f"{name}.json": json.dumps(schema, indent=2) + "\n"
+        for name, schema in made().items()
+    }
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -223,6 +237,9 @@ def engine_settings(name: str) -> Callable[[], str]:
         engine = engines.get(name)
         machine, model = example()
         described = engine.dimensions(machine, model, WORKLOADS["rag"])
+        known = {d.name for d in described}
+        several = (d for d in engine.dimensions(machine, model, WORKLOADS["batch"]) if d.name not in known)
+        described = (*described, *several)
         rows = [
             (
                 _code(d.name),
@@ -245,6 +262,7 @@ def example() -> tuple[Any, Any]:
     """4 cores of two CPUs each; a quantized model of 135 M parameters, heads of 64, a window of 512."""
     from probes.effective import Effective
     from probes.machine import Machine
+    from probes.memory import HugePages, Memory
     from probes.topology import Topology
     from profiles.vocabulary import ModelInfo
 
@@ -257,6 +275,7 @@ def example() -> tuple[Any, Any]:
             cores=tuple((core, core + 4) for core in range(4)),
         ),
         effective=Effective(cpus=tuple(range(8)), cpu_count=8),
+        memory=Memory(huge_pages=HugePages(transparent="madvise")),
     )
     model = ModelInfo(
         name="example", digest="00", format="gguf", architecture="llama", parameter_count=134_515_008,
@@ -298,9 +317,10 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Rewrite every page whose tables have changed."""
-    for path, text in pages().items():
-        if text != path.read_text(encoding="utf-8"):
+    """Rewrite every page whose tables have changed, and every schema."""
+    (FOLDER / "schemas").mkdir(exist_ok=True)
+    for path, text in (pages() | schemas()).items():
+        if not path.exists() or text != path.read_text(encoding="utf-8"):
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"rewrote {path.name}\n")
     return 0

@@ -1,4 +1,4 @@
-"""Machines, studies and profiles as YAML or JSON documents that move between stores."""
+"""Machines and profiles as YAML or JSON documents that move between stores."""
 
 from __future__ import annotations
 
@@ -13,26 +13,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.errors import ProbeError
 from probes.machine import Machine
 from profiles.errors import DocumentError
-from profiles.records import (
-    Conditions,
-    Profile,
-    ProfileRecord,
-    ProfileStatus,
-    StudyRecord,
-    StudyStatus,
-    TrialRecord,
-)
-from profiles.vocabulary import Config, Interval, Limit, Objective, Quality, Setting, TrialStatus, Workload
+from profiles.records import Conditions, Profile, ProfileRecord, ProfileStatus
+from profiles.vocabulary import Config, Interval, Limit, Objective, Quality, Setting, Workload
 
 SCHEMA_VERSION = 1
 """Of the documents written here; older ones are read, newer ones refused."""
 
-Kind = Literal["machine", "study", "profile"]
 Format = Literal["yaml", "json"]
 
 
-class _Part(BaseModel):
-    """A part of a document: an unknown key is a mistake, so it is refused by its path."""
+class Part(BaseModel):
+    """A document or a part of one: an unknown key is a mistake, so it is refused by its path."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
@@ -42,7 +33,7 @@ class _Part(BaseModel):
         return values
 
 
-class ConfigDocument(_Part):
+class ConfigDocument(Part):
     """A configuration; settings keep their JSON types."""
 
     engine: str
@@ -59,15 +50,19 @@ class ConfigDocument(_Part):
         return Config.of(self.engine, self.variant, self.settings)
 
 
-class BaselineDocument(_Part):
+class BaselineDocument(Part):
     """What a profile was measured against."""
 
     config: ConfigDocument
     metrics: dict[str, float]
 
 
-class ProfileDocument(_Part):
-    """A published profile; `machine` is a fingerprint, `model` the digest of its weights."""
+class ProfileDocument(Part):
+    """A published profile; `machine` is a fingerprint, `model` the digest of its weights.
+
+    `trials` are the numbers, in its study, of those that it rests on; `comparison` is when that began which
+    confirmed it.
+    """
 
     schema_version: Literal[1] = 1
     kind: Literal["profile"] = "profile"
@@ -75,6 +70,8 @@ class ProfileDocument(_Part):
     created_at: datetime | None = None
     invalidated: str | None = None
     study: str | None = None
+    trials: tuple[int, ...] = ()
+    comparison: datetime | None = None
     machine: str
     model: str
     workload: Workload
@@ -95,58 +92,18 @@ class ProfileDocument(_Part):
     facts: dict[str, Any] = {}
 
 
-class TrialDocument(_Part):
-    """A trial of a study; its samples stay in the store."""
-
-    number: int
-    stage: str
-    config: ConfigDocument
-    status: TrialStatus
-    reason: str | None
-    objective_value: float | None
-    effective: dict[str, Setting]
-    metrics: dict[str, float]
-    measurement_key: str | None
-    facts: dict[str, Any]
-    started_at: datetime
-    finished_at: datetime | None
-
-
-class StudyDocument(_Part):
-    """A study with its trials."""
-
-    schema_version: Literal[1] = 1
-    kind: Literal["study"] = "study"
-    id: str
-    name: str
-    machine: str
-    model: str
-    workload: Workload
-    engines: tuple[str, ...]
-    space_hash: str
-    objectives: tuple[Objective, ...]
-    quality_level: str
-    limits: tuple[Limit, ...]
-    seed: int
-    sampler: str
-    status: StudyStatus
-    request: dict[str, Any]
-    environment: dict[str, Any]
-    engine_builds: dict[str, str]
-    result: dict[str, Any]
-    created_at: datetime
-    updated_at: datetime
-    trials: tuple[TrialDocument, ...]
-
-
-def profile_document(profile: Profile) -> dict[str, object]:
-    """A profile as plain values; a published one also with its id, time and study."""
+def profile_document(
+    profile: Profile, trials: Sequence[int] = (), comparison: datetime | None = None
+) -> dict[str, object]:
+    """A profile as plain values; a published one also with its id, time, study and what it rests on."""
     published = profile if isinstance(profile, ProfileRecord) else None
     return ProfileDocument(
         id=published.id if published else None,
         created_at=published.created_at if published else None,
         invalidated=published.invalidated if published else None,
         study=profile.study_id,
+        trials=tuple(trials),
+        comparison=comparison,
         machine=profile.fingerprint,
         model=profile.model_digest,
         workload=profile.workload,
@@ -176,7 +133,11 @@ def read_profile(document: object, origin: str) -> Profile:
     Its study and trials stay in the store they came from: `facts` tells its former id and study as
     `origin_id` and `origin_study`. Raises DocumentError naming `origin` and the path of the wrong key.
     """
-    read = _validated(ProfileDocument, document, "profile", origin)
+    return profile_of(validated(ProfileDocument, document, "profile", origin))
+
+
+def profile_of(read: ProfileDocument) -> Profile:
+    """The profile of a checked document, as `read_profile` gives it."""
     former = {"origin_id": read.id, "origin_study": read.study, "origin_invalidated": read.invalidated}
     return Profile(
         fingerprint=read.machine,
@@ -199,37 +160,6 @@ def read_profile(document: object, origin: str) -> Profile:
         kernel=read.kernel,
         facts={**read.facts, **{name: value for name, value in former.items() if value is not None}},
     )
-
-
-def study_document(study: StudyRecord, trials: Sequence[TrialRecord]) -> dict[str, object]:
-    """A study and its trials as plain values."""
-    return StudyDocument(
-        id=study.id,
-        name=study.name,
-        machine=study.fingerprint,
-        model=study.model_digest,
-        workload=study.workload,
-        engines=study.engines,
-        space_hash=study.space_hash,
-        objectives=study.objectives,
-        quality_level=study.quality_level,
-        limits=study.limits,
-        seed=study.seed,
-        sampler=study.sampler,
-        status=study.status,
-        request=dict(study.request),
-        environment=dict(study.environment),
-        engine_builds=dict(study.engine_builds),
-        result=dict(study.result),
-        created_at=study.created_at,
-        updated_at=study.updated_at,
-        trials=tuple(_trial_document(trial) for trial in trials),
-    ).plain()
-
-
-def read_study(document: object, origin: str) -> StudyDocument:
-    """A study's document, checked; DocumentError names `origin` and the path of the wrong key."""
-    return _validated(StudyDocument, document, "study", origin)
 
 
 def machine_document(machine: Machine) -> dict[str, object]:
@@ -269,10 +199,14 @@ def loads(text: str, origin: str) -> object:
         raise DocumentError(f"{origin} is neither JSON nor YAML: {error}") from error
 
 
-_Document = TypeVar("_Document", ProfileDocument, StudyDocument)
+PartT = TypeVar("PartT", bound=Part)
 
 
-def _validated(model: type[_Document], document: object, kind: Kind, origin: str) -> _Document:
+def validated(model: type[PartT], document: object, kind: str, origin: str) -> PartT:
+    """A document of this version, checked.
+
+    Raises DocumentError naming `origin` and the path of the wrong key, or a version that is not known.
+    """
     if not isinstance(document, Mapping):
         raise DocumentError(f"{origin} holds no {kind}", seen=type(document).__name__, allowed="a mapping")
     version = document.get("schema_version")
@@ -292,20 +226,3 @@ def _validated(model: type[_Document], document: object, kind: Kind, origin: str
         raise DocumentError(
             f"{origin}: {path}: {first['msg']}", seen=None if isinstance(seen, Mapping | list) else seen
         ) from error
-
-
-def _trial_document(trial: TrialRecord) -> TrialDocument:
-    return TrialDocument(
-        number=trial.number,
-        stage=trial.stage,
-        config=ConfigDocument.of(trial.config),
-        status=trial.status,
-        reason=trial.reason,
-        objective_value=trial.objective_value,
-        effective=dict(trial.effective),
-        metrics=dict(trial.metrics),
-        measurement_key=trial.measurement_key,
-        facts=dict(trial.facts),
-        started_at=trial.started_at,
-        finished_at=trial.finished_at,
-    )

@@ -36,6 +36,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("peak_rss_mib", "MiB", "minimize", "peak resident memory of the worker", 0),
         Metric("peak_anon_mib", "MiB", "minimize", "peak anonymous resident memory", 0),
         Metric("peak_file_mib", "MiB", "minimize", "peak file-backed resident memory", 0),
+        Metric("huge_pages_mib", "MiB", "maximize", "anonymous memory that lies in huge pages", 0),
         Metric("model_file_mib", "MiB", "minimize", "size of the model file", 0),
         Metric("cpu_utilisation", "", "minimize", "share of the effective CPUs used", 2),
         Metric("cpu_s_per_token", "s", "minimize", "CPU seconds per output token", 4),

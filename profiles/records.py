@@ -22,8 +22,11 @@ from profiles.vocabulary import (
     Workload,
 )
 
-Conditions = Literal["quiet", "loaded"]
-"""Whether the machine was quiet while measuring, or the load was part of the measurement."""
+Conditions = Literal["quiet", "loaded", "background"]
+"""Whether the machine was quiet while measuring, or other work was part of the measurement.
+
+`background`: samples beside a busy neighbour that cputune ran itself; a profile that was chosen by them and
+quiet ones together."""
 
 
 class StudyStatus(StrEnum):

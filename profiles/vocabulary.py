@@ -113,6 +113,16 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 
 
+class Role(StrEnum):
+    """What a setting is about; decides how another machine's value is re-mapped (`profiles.nearest`)."""
+
+    THREADS = "threads"
+    BATCH = "batch"
+    KV = "kv"
+    WEIGHTS = "weights"
+    PLACEMENT = "placement"
+
+
 @dataclass(frozen=True)
 class Config:
     """An engine, a variant of the model and every setting, in one canonical order."""

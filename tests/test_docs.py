@@ -185,6 +185,13 @@ def test_generated_tables_are_fresh(generator: ModuleType) -> None:
     assert stale == [], "run: python docs/generate.py"
 
 
+def test_schemas_are_fresh(generator: ModuleType) -> None:
+    made = generator.schemas()
+    assert set((ROOT / "docs" / "schemas").iterdir()) == set(made)
+    stale = [path.name for path, text in made.items() if text != path.read_text(encoding="utf-8")]
+    assert stale == [], "run: python docs/generate.py"
+
+
 def test_a_changed_table_is_noticed(generator: ModuleType) -> None:
     page = "<!-- generated: workloads -->\nold\n<!-- end -->\n"
     assert "`chat`" in generator.render(page)
@@ -225,7 +232,8 @@ def test_read_back_settings_are_settings(generator: ModuleType) -> None:
     from tuner import engines
 
     machine, model = generator.example()
-    described = engines.get("llama_cpp").dimensions(machine, model, WORKLOADS["rag"])
+    every = (engines.get("llama_cpp").dimensions(machine, model, WORKLOADS[w]) for w in ("rag", "batch"))
+    described = [dimension for dimensions in every for dimension in dimensions]
     listed = first_column("engines.md", "setting")
     assert {dimension.name for dimension in described} <= listed
     read_back = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8").partition("read back from")[2]

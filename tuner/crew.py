@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 
 from profiles.records import Measurement as MeasurementKey
 from profiles.records import StudyRecord
 from profiles.vocabulary import Config
+from tuner import environment
+from tuner.events import Event
+from tuner.measurement import placement
 from tuner.measurement.bench import Bench
-from tuner.narrowing import refusal_of
+from tuner.measurement.neighbour import Neighbour
+from tuner.narrowing import problem_of, refusal_of
 from tuner.publish import Outcome, metrics_of, trial_metrics
 from tuner.request import SearchRequest
+from tuner.search.background import SEARCH_SHARE, ByTurns, Finals, file_rounds
 from tuner.search.budget import Budget
-from tuner.search.finish import Decided, Finish
+from tuner.search.finish import Decided, Finish, Pairing
 from tuner.search.judge import QualityJudge, quality_metrics
 from tuner.search.ledger import Estimate
 from tuner.search.limits import Gauge, Metrics, is_unearned, nearest
 from tuner.search.load import LoadAwareRunner
 from tuner.search.objectives import objective_of, predictions
+from tuner.search.policy import Policies, varies
 from tuner.search.record import StoreRecorder
 from tuner.search.search import Search
 from tuner.search.space import Space
+from tuner.search.tie import is_cheaper
 from tuner.workshop import Workshop
 
 
@@ -37,7 +46,8 @@ class Crew:
         budget: Budget,
     ) -> None:
         self._request, self._shop, self._space = request, shop, space
-        self._study, self._budget = study, budget
+        self._study, self._budget, self._bench = study, budget, bench
+        self._before = environment.now(shop.machine)
         self.runner = LoadAwareRunner(bench, observer=shop.observer)
         self.gauge = Gauge(self.runner, partial(trial_metrics, shop))
 
@@ -70,13 +80,19 @@ class Crew:
             recorder=self.recorder,
             judge=self.judge,
             digest_of=lambda engine, label: self._shop.variant(engine, label).digest,
-            budget=self._budget,
+            budget=self._budget.shortened(SEARCH_SHARE) if self._request.busy_share else self._budget,
             trials=self._request.trials,
+            full_budget=self._request.full_budget,
+            second=next(iter(self._request.objectives[1:]), None),
+            known=self.gauge.metrics,
+            conditions=lambda: self.runner.conditions,
             seed=self._request.seed,
             observer=self._shop.observer,
         )
         for trial, rounds in self.recorder.earlier():
             self.gauge.remember(trial.config, trial.metrics)
+            if varies(self._space, trial.config):
+                continue
             finder.remember(trial.config, rounds, trial.status, trial.reason)
         return finder
 
@@ -92,10 +108,77 @@ class Crew:
             identify=self.filed,
             budget=self._budget,
             observer=self._shop.observer,
-            setting=lambda: self._shop.setting(self.runner.conditions),
+            setting=self._setting,
             unkept=self.unkept,
             lacks_samples=self._lacks_samples,
+            pairing=self._pairing,
+            cheaper=partial(is_cheaper, self._space, self.gauge.metrics),
         )
+
+    @cached_property
+    def policies(self) -> Policies:
+        """Tries mapping and locking around the winner."""
+        return Policies(
+            self._space,
+            objective_of(self._shop.workload),
+            self._request.limits,
+            runner=self.gauge,
+            recorder=self.recorder,
+            ledger=self.finder.ledger,
+            summarise=partial(trial_metrics, self._shop),
+            problem_of=lambda config: problem_of(self._shop, self._shop.engine(config.engine), config),
+            fixed=frozenset(self._request.space),
+            budget=self._budget,
+            observer=self._shop.observer,
+        )
+
+    @cached_property
+    def finals(self) -> Finals:
+        """Ranks finalists by their times quiet and beside a busy neighbour."""
+        return Finals(
+            self._space,
+            objective_of(self._shop.workload),
+            self._request.busy_share,
+            runner=ByTurns(self.gauge, self.runner, self._beside),
+            recorder=self.recorder,
+            keep=lambda config, rounds: file_rounds(self._shop.store, self.filed(config), rounds),
+            judge=self.judge,
+            budget=self._budget,
+            observer=self._shop.observer,
+        )
+
+    def under_load(self, baseline: Estimate, leaders: list[Estimate]) -> list[Estimate]:
+        """The leaders; where times under load count too, those of the finalists by both."""
+        if not self._request.busy_share:
+            return leaders
+        if self._space.machine.effective.cpu_count == 1:
+            self._shop.observer(
+                Event("note", "this machine has one CPU: the neighbour takes half of it from everything")
+            )
+        return self.finals.run(baseline.config, leaders, lambda config: config in self.finder.ledger)
+
+    @contextmanager
+    def _beside(self, config: Config) -> Iterator[None]:
+        """A busy neighbour on the last of the CPUs that a configuration uses."""
+        machine = self._space.machine
+        cpus = placement.affinity(config, machine) or machine.effective.cpus
+        with Neighbour(cpus[-1]) as neighbour:
+            self._bench.neighbour = neighbour
+            try:
+                yield
+            finally:
+                self._bench.neighbour = None
+
+    @property
+    def _pairing(self) -> Pairing | None:
+        if not self._request.busy_share:
+            return None
+        return Pairing(self.finals.runner, self.finals.value, self.finals.plan)
+
+    def _setting(self) -> dict[str, object]:
+        """What pairs have in common; those beside the neighbour are worth another number."""
+        setting = self._shop.setting(self.runner.conditions)
+        return setting | ({"busy_share": self._request.busy_share} if self._request.busy_share else {})
 
     def filed(self, config: Config) -> MeasurementKey:
         """What a configuration's samples are filed under, in the conditions of the moment."""
@@ -120,12 +203,16 @@ class Crew:
             confirmation=decided.confirmation,
             comparison_id=decided.comparison_id,
             conditions=self.runner.conditions,
+            throttling=environment.throttling(self._before, environment.now(self._shop.machine)),
+            busy_share=self._request.busy_share,
             dropped_rounds=self.runner.dropped,
             elapsed_s=self._budget.elapsed_s,
             default_failure=self.finder.default_failure,
             known={config: self.gauge.metrics(config) for config in self.gauge.configs},
             default_unkept=self.unkept(baseline.config),
             unconfirmed=decided.unconfirmed or self._untried(decided),
+            front=tuple((e.config, self._by_short_rounds(e)) for e in self.finder.front()),
+            policies=tuple(self.policies.tried),
             nearest=nearest(
                 self._request.limits,
                 (
@@ -136,10 +223,16 @@ class Crew:
             ),
         )
 
+    def _by_short_rounds(self, estimate: Estimate) -> Metrics:
+        """The metrics of a configuration by the search's own rounds, so that all of a front have the same."""
+        predicted = predictions(self._shop.workload, estimate.ttft_ms, estimate.itl_ms)
+        return {**self.gauge.metrics(estimate.config), **predicted}
+
     def _untried(self, decided: Decided) -> str | None:
         """Why it means nothing that the default leads: there was no time for anything else."""
         if decided.confirmation is None and len(self.finder.ledger) <= 1 and self._request.trials is None:
-            return "only the default could be measured within the budget"
+            what = "the default" if self._request.command is None else "your command"
+            return f"only {what} could be measured within the budget"
         return None
 
     def _shown(self, config: Config) -> Metrics:

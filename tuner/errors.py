@@ -6,6 +6,7 @@ CputuneError                     probes/errors.py
   ModelFileError                 a model that can't be used
   EngineUnavailableError         no engine can run here
   BusyError                      another search measures on this machine
+  ServerError                    a running server that was to be measured does not answer as asked
   WorkerError                    a worker process ended, hung or refused: becomes a TrialStatus
 """
 
@@ -35,11 +36,21 @@ class BusyError(CputuneError):
     """Another process holds the host-wide measuring lock; the message names its process id."""
 
 
-class WorkerError(CputuneError):
-    """A worker did not answer as asked; `status` is the row it becomes."""
+class ServerError(CputuneError):
+    """A running server that was to be measured can't be reached, refuses, or does not answer as asked."""
 
-    def __init__(self, status: TrialStatus, reason: str, log_tail: str = "") -> None:
+
+class WorkerError(CputuneError):
+    """A worker did not answer as asked; `status` is the row it becomes.
+
+    `refuses_load` says that the engine itself, still running, would not open the file.
+    """
+
+    def __init__(
+        self, status: TrialStatus, reason: str, log_tail: str = "", *, refuses_load: bool = False
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
         self.log_tail = log_tail
+        self.refuses_load = refuses_load

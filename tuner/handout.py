@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 from probes.machine import probe
 from profiles.errors import NotFoundError
 from profiles.records import ProfileRecord
 from profiles.store import Store
-from profiles.vocabulary import QUALITY_LEVELS
+from profiles.vocabulary import QUALITY_LEVELS, Config, Workload
 from tuner.events import Observer
 from tuner.export import Launch
 from tuner.home import Home
@@ -36,6 +37,18 @@ def launch_of(wanted: str, home: Home, observer: Observer) -> Launch:
         with closing(open_workshop(request, probe(), store, home, observer)) as shop:
             path = str(shop.path(profile.config).absolute())
             return Launch.of(profile.config, path, profile.workload, shop.machine, remarks(profile))
+
+
+def path_of(
+    config: Config, model: str, workload: Workload, store: Store, home: Home, observer: Observer
+) -> Path:
+    """The file that a configuration of a registered model runs on, made where it is not in the cache.
+
+    Raises what opening model and engine raises.
+    """
+    request = SearchRequest(model, workload, QUALITY_LEVELS["any"], engines=(config.engine,))
+    with closing(open_workshop(request, probe(), store, home, observer)) as shop:
+        return shop.path(config).absolute()
 
 
 def remarks(profile: ProfileRecord) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from profiles.vocabulary import Config, ModelInfo, Workload
-from tuner.engines.base import SOURCE, Dimension, Engine, Recipe, Role
+from profiles.vocabulary import Config, ModelInfo, Role, Workload
+from tuner.engines.base import SOURCE, Dimension, Engine, Recipe
 from tuner.errors import NothingFeasibleError, UsageError
 from tuner.events import Event
 from tuner.measurement import placement

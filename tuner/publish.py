@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiles import select
+from profiles.metrics import flat_name
 from profiles.records import (
     Conditions,
     Profile,
@@ -16,6 +17,8 @@ from profiles.records import (
     StudyStatus,
 )
 from profiles.vocabulary import Config, Interval, TrialStatus
+from tuner.events import Event
+from tuner.from_command import about
 from tuner.measurement.bench import Measurement
 from tuner.measurement.metrics import summarise
 from tuner.request import SearchRequest
@@ -23,7 +26,8 @@ from tuner.search.confirm import Confirmation
 from tuner.search.judge import QualityJudge, quality_metrics
 from tuner.search.ledger import Estimate
 from tuner.search.limits import Broken, Metrics
-from tuner.search.objectives import objective_of, predictions
+from tuner.search.objectives import predictions
+from tuner.search.policy import Tried
 from tuner.search.space import Space
 from tuner.workshop import Workshop
 
@@ -47,6 +51,8 @@ class Outcome:
     conditions: Conditions
     dropped_rounds: int
     elapsed_s: float
+    busy_share: float = 0.0
+    """The weight of times beside a busy neighbour in what was made best."""
     default_failure: str | None = None
     """Why the default itself does not run; `baseline` is the nearest that does then."""
     known: Mapping[Config, Metrics] = field(default_factory=dict)
@@ -54,11 +60,22 @@ class Outcome:
     unconfirmed: str | None = None
     """Why leaders could not be confirmed, where the default is published for that."""
     nearest: tuple[Config, tuple[Broken, ...]] | None = None
+    throttling: Mapping[str, float] = field(default_factory=dict)
+    """How often heat or a quota slowed the CPUs while it ran (`tuner.environment`)."""
+    policies: tuple[Tried, ...] = ()
+    """Mapping and locking, as tried around the winner."""
+    front: tuple[tuple[Config, Metrics], ...] = ()
+    """With two objectives: what no other one betters in both, by the search's own rounds."""
 
     @property
     def status(self) -> ProfileStatus:
         """Of the profile that is published."""
         return ProfileStatus(self.confirmation.status if self.confirmation else "no_gain")
+
+    @property
+    def profile_conditions(self) -> Conditions:
+        """Of the profile: where other work disturbed even the quiet rounds, that is what it says."""
+        return "background" if self.busy_share and self.conditions == "quiet" else self.conditions
 
     @property
     def published(self) -> Config:
@@ -96,6 +113,10 @@ def publish(
     if outcome.is_infeasible:
         shop.store.finish_study(study.id, StudyStatus.INFEASIBLE, document)
         return {**document, "measured_now": True}
+    if request.command is not None and _keeps_default(outcome):
+        # The user's command is an answer to the user alone: nobody else is to be given it as the best.
+        shop.store.finish_study(study.id, StudyStatus(str(outcome.status)), document)
+        return {**document, "best": {**document["best"], "profile_id": None}, "measured_now": True}
     record = shop.store.publish(_profile(shop, judge, request, study, outcome, document))
     # The profile's id is known only now; the stored document goes without it.
     document["best"]["profile_id"] = record.id
@@ -111,7 +132,8 @@ def describe(
     return {
         "study": study.id,
         "status": "infeasible" if infeasible else str(outcome.status),
-        "conditions": outcome.conditions,
+        "conditions": outcome.profile_conditions,
+        "load": _load(shop, study, outcome),
         "machine": {
             "fingerprint": shop.machine.fingerprint,
             "label": shop.machine.model_name or shop.machine.arch,
@@ -121,21 +143,64 @@ def describe(
         "model": {"name": shop.model.name, "digest": shop.model.digest, "source": shop.source.spec},
         "workload": shop.workload.to_json(),
         "objective": study.objectives[0].metric,
+        "objectives": [objective.metric for objective in study.objectives],
         "quality": request.quality.name,
         "limits": [str(limit) for limit in request.limits],
         "options": request.options(),
+        "from": about(request.command, shop.workload, shop.machine) if request.command else None,
+        # Made for whoever asks: a new command has the secrets of the old one.
+        "flags": None,
         "baseline": result(shop, judge, outcome, outcome.baseline),
         "best": None if infeasible else result(shop, judge, outcome, outcome.published),
         "runners_up": [result(shop, judge, outcome, estimate.config) for estimate in outcome.runners_up],
         "speedup": None if infeasible or outcome.unconfirmed else _speedup(outcome),
+        "policies": [tried.to_json() for tried in outcome.policies],
         "unconfirmed": outcome.unconfirmed,
         "trials": trial_counts(shop, study),
         "dropped_rounds": outcome.dropped_rounds,
         "elapsed_s": round(outcome.elapsed_s, 1),
+        "throttling": dict(outcome.throttling),
         "default_failure": outcome.default_failure,
         "default_unkept": list(outcome.default_unkept),
         "nearest": _nearest(shop, judge, outcome) if infeasible else None,
+        "judged": _judged(judge),
+        "front": [_on_front(shop, judge, outcome, *member) for member in outcome.front],
     }
+
+
+def _on_front(
+    shop: Workshop, judge: QualityJudge, outcome: Outcome, config: Config, metrics: Metrics
+) -> dict[str, Any]:
+    known = {**metrics, **quality_metrics(judge.known(config))}
+    return {**result(shop, judge, outcome, config), "metrics": known}
+
+
+def _load(shop: Workshop, study: StudyRecord, outcome: Outcome) -> dict[str, Any]:
+    """What the times under load are and weigh: the objective's median quiet and beside the neighbour."""
+    if not outcome.busy_share:
+        return {"mode": "quiet"}
+    name = flat_name(study.objectives[0].metric)
+
+    def both(config: Config) -> dict[str, float | None]:
+        conditions: Mapping[str, Conditions] = {"quiet": outcome.conditions, "busy": "background"}
+        return {word: metrics_of(shop, config, under, {}).get(name) for word, under in conditions.items()}
+
+    sides = {"baseline": both(outcome.baseline), "best": both(outcome.published)}
+    return {"mode": "background", "busy_share": outcome.busy_share, **sides}
+
+
+def _judged(judge: QualityJudge) -> list[dict[str, Any]]:
+    """What the search knows of quality, so that `show` can say why something faster did not win."""
+    return [
+        {
+            "engine": key.engine,
+            "variant": key.variant,
+            "config": key.as_dict(),
+            "metrics": quality_metrics(quality),
+            "keeps": keeps,
+        }
+        for key, quality, keeps in judge.verdicts()
+    ]
 
 
 def _nearest(shop: Workshop, judge: QualityJudge, outcome: Outcome) -> dict[str, Any] | None:
@@ -153,7 +218,7 @@ def result(shop: Workshop, judge: QualityJudge, outcome: Outcome, config: Config
         "engine": config.engine,
         "variant": config.variant,
         "bits_per_weight": variant.bits_per_weight,
-        "config": config.as_dict(),
+        "config": shop.as_loaded(config).as_dict(),
         "metrics": _metrics(shop, outcome, config) | quality_metrics(quality),
     }
 
@@ -235,7 +300,11 @@ def _profile(
 ) -> Profile:
     best = document["best"]
     config = outcome.published
-    trials = [trial.id for trial in shop.store.trials(study.id) if trial.config in (config, outcome.baseline)]
+    trials = [
+        trial.id
+        for trial in shop.store.trials(study.id)
+        if trial.config in (config, outcome.baseline) and trial.invalidated_at is None
+    ]
     return Profile(
         fingerprint=shop.machine.fingerprint,
         model_digest=shop.model.digest,
@@ -244,12 +313,12 @@ def _profile(
         quality_level=request.quality.name,
         limits=request.limits,
         status=outcome.status,
-        conditions=outcome.conditions,
-        config=config,
+        conditions=outcome.profile_conditions,
+        config=shop.as_loaded(config),
         variant_digest=shop.variant(config.engine, config.variant).digest,
         bits_per_weight=best["bits_per_weight"],
         metrics=best["metrics"],
-        baseline_config=outcome.baseline,
+        baseline_config=shop.as_loaded(outcome.baseline),
         baseline_metrics=document["baseline"]["metrics"],
         speedup=None if outcome.unconfirmed else _interval(outcome),
         quality=judge.known(config),
@@ -268,14 +337,47 @@ def known_answer(shop: Workshop, space: Space, request: SearchRequest) -> dict[s
     Another engine build or kernel is drift: then the answer is stale. So is one from another space, which
     more variants or fewer cores make.
     """
-    record = select.best(
-        (record for record in _answers(shop, request) if _is_current(shop, space, record)),
-        engines=tuple(shop.available),
-    )
+    if request.command is not None:
+        kept = _kept_command(shop, space, request)
+        if kept is not None:
+            return kept
+    current = [record for record in _answers(shop, request) if _is_current(shop, space, record)]
+    record = select.best(current, engines=tuple(shop.available))
     document = record.facts.get("document") if record else None
     if record is None or not isinstance(document, dict):
+        for doubted in (profile for profile in current if profile.invalidated is not None):
+            shop.observer(Event("note", f"{doubted.id} {doubted.invalidated}: measuring anew"))
         return None
     return {**document, "best": {**document["best"], "profile_id": record.id}, "measured_now": False}
+
+
+def _keeps_default(outcome: Outcome) -> bool:
+    """Whether the answer is to change nothing."""
+    return outcome.status is ProfileStatus.NO_GAIN and outcome.default_failure is None
+
+
+def _kept_command(shop: Workshop, space: Space, request: SearchRequest) -> dict[str, Any] | None:
+    """The last answer to this question where it was to keep the command, for which nothing is published."""
+    asked = {
+        "status": str(ProfileStatus.NO_GAIN),
+        "workload": shop.workload.to_json(),
+        "objectives": [objective.metric for objective in request.objectives],
+        "quality": request.quality.name,
+        "limits": [str(limit) for limit in request.limits],
+        "default_failure": None,
+    }
+    for study in shop.store.studies(fingerprint=shop.machine.fingerprint, model_digest=shop.model.digest):
+        if study.space_hash != space.digest or not study.result:
+            continue
+        builds = {name: shop.build(name) for name in shop.available}
+        same = (study.engine_builds, study.environment.get("kernel")) == (builds, shop.machine.kernel)
+        same = same and study.request.get("load") == request.to_json()["load"]
+        if not same or any(study.result.get(key) != value for key, value in asked.items()):
+            return None
+        best = study.result["best"]
+        assert isinstance(best, dict)
+        return {**study.result, "best": {**best, "profile_id": None}, "measured_now": False}
+    return None
 
 
 def _answers(shop: Workshop, request: SearchRequest) -> list[ProfileRecord]:
@@ -287,10 +389,17 @@ def _answers(shop: Workshop, request: SearchRequest) -> list[ProfileRecord]:
     return [
         record
         for record in every
-        if record.objectives == (objective_of(shop.workload),)
+        if record.objectives == request.objectives
         and record.quality_level == request.quality.name
         and {str(limit) for limit in record.limits} == limits
+        and _busy_share(record) == request.busy_share
     ]
+
+
+def _busy_share(record: ProfileRecord) -> float:
+    document = record.facts.get("document")
+    load = document.get("load") if isinstance(document, dict) else None
+    return float(load.get("busy_share", 0.0)) if isinstance(load, dict) else 0.0
 
 
 def _is_current(shop: Workshop, space: Space, record: ProfileRecord) -> bool:

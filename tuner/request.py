@@ -11,9 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, cast
 
 from profiles.metrics import METRICS, base_name, is_metric
-from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Limit, QualityLevel, Setting, Workload
+from profiles.vocabulary import (
+    QUALITY_LEVELS,
+    WORKLOADS,
+    Limit,
+    Objective,
+    QualityLevel,
+    Setting,
+    Workload,
+)
 from tuner.errors import UsageError
+from tuner.export import Command
 from tuner.search.objectives import PREDICTABLE as OBJECTIVES
+from tuner.search.objectives import SECOND as SECOND_OBJECTIVES
+from tuner.search.objectives import objective_of, second_named
 
 Named = TypeVar("Named")
 
@@ -26,6 +37,7 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     "streams": (1, 256),
 }
 """What a workload is made of, with the allowed range."""
+EVEN_SHARE = 0.5
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -54,17 +66,39 @@ class SearchRequest:
     answers_unchanged: bool = False
     space: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
     storage: str | None = None
+    command: Command | None = None
+    """The user's own command, the baseline in place of the default; its model is the search's."""
+    busy_share: float = 0.0
+    """The weight of times beside a busy neighbour; 0: only quiet ones count."""
+    second_objective: str | None = None
+    """A metric to weigh against the workload's objective: the answer has the front of both."""
+    full_budget: bool = False
+    """Whether to search on where nothing better is likely any more."""
+
+    def __post_init__(self) -> None:
+        if self.busy_share and self.second_objective is not None:
+            raise UsageError(
+                f"--load {load_text(self.busy_share)} weighs one objective: two are allowed on a quiet"
+                " machine only; drop the second one, or give it as --limit"
+            )
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What to make best: the first decides what is published."""
+        second = () if self.second_objective is None else (second_named(self.second_objective),)
+        return (objective_of(self.workload), *second)
 
     def options(self) -> list[str]:
         """The options that ask the same question again, without budget and seed."""
-        words = [] if self.model is None else ["--model", shlex.quote(self.model)]
+        words = [] if self.command is None else ["--from", shlex.quote(self.command.text)]
+        words += [] if self.model is None else ["--model", shlex.quote(self.model)]
         known = WORKLOADS.get(self.workload.name)
         if known is None or known.context_tokens != self.workload.context_tokens:
             words += ["--workload", "FILE"]
         elif known.name != "chat":
             words += ["--workload", known.name]
-        if self.workload.objective != (known or self.workload).objective:
-            words += ["--objective", self.workload.objective]
+        if self.second_objective or self.workload.objective != (known or self.workload).objective:
+            words += ["--objective", ",".join(objective.metric for objective in self.objectives)]
         if self.quality.name != "near-lossless":
             words += ["--quality", self.quality.name]
         words += [word for limit in self.limits for word in ("--limit", shlex.quote(str(limit)))]
@@ -73,7 +107,8 @@ class SearchRequest:
         words += ["--answers-unchanged"] if self.answers_unchanged else []
         words += ["--leave-cores", str(self.leave_cores)] if self.leave_cores else []
         words += ["--space", "FILE"] if self.space else []
-        return words + (["--storage", shlex.quote(self.storage)] if self.storage else [])
+        words += ["--load", load_text(self.busy_share)] if self.busy_share else []
+        return words + (["--storage", shlex.quote(without_password(self.storage))] if self.storage else [])
 
     def to_json(self) -> dict[str, object]:
         """Plain values, as the store keeps them."""
@@ -86,12 +121,20 @@ class SearchRequest:
             "engines": self.engines,
             "variants": self.variants,
             "seed": self.seed,
-            "objective": self.workload.objective,
+            "objective": ",".join(objective.metric for objective in self.objectives),
             "limits": [str(limit) for limit in self.limits],
             "leave_cores": self.leave_cores,
             "answers_unchanged": self.answers_unchanged,
             "space": {name: list(values) for name, values in self.space.items()},
+            "from": None if self.command is None else self.command.text,
+            "load": load_text(self.busy_share),
+            "full_budget": self.full_budget,
         }
+
+
+def without_password(url: str) -> str:
+    """A database's URL as it may be printed and stored; paths stay as they are."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", url)
 
 
 def parse_budget_s(text: str) -> float:
@@ -109,6 +152,32 @@ def parse_budget_s(text: str) -> float:
             f"{SHORTEST_BUDGET_S:g} s to a week; try --budget 60s"
         )
     return seconds
+
+
+def parse_load(text: str) -> float:
+    """The weight of times beside a busy neighbour: "quiet", "background" (half), or "background:0.3".
+
+    Raises UsageError for anything else.
+    """
+    mode, colon, share = text.strip().partition(":")
+    if mode == "quiet" and not colon:
+        return 0.0
+    if mode == "background" and not colon:
+        return EVEN_SHARE
+    if mode == "background" and re.fullmatch(r"0?\.\d+|1(\.0+)?", share) and float(share) > 0:
+        return float(share)
+    hint = near(mode, ("quiet", "background"))
+    raise UsageError(
+        f"load '{text}' is unknown: allowed are quiet, background, and background:SHARE with the share of"
+        f" the time under load, above 0 and up to 1, such as background:0.3{hint}"
+    )
+
+
+def load_text(busy_share: float) -> str:
+    """As `parse_load` reads it."""
+    if not busy_share:
+        return "quiet"
+    return "background" if busy_share == EVEN_SHARE else f"background:{busy_share:g}"
 
 
 def workload_named(name: str) -> Workload:
@@ -130,6 +199,10 @@ def objective_metric(text: str) -> str:
         )
     if name in OBJECTIVES:
         return name
+    if name in SECOND_OBJECTIVES:
+        raise UsageError(
+            f"objective '{name}' can only be the second of two, such as response_ms,{name}, or a --limit"
+        )
     raise UsageError(
         f"unknown objective '{name}': allowed are {', '.join(OBJECTIVES)}{near(name, OBJECTIVES)}"
     )
@@ -162,6 +235,29 @@ def parse_limit(text: str) -> Limit:
 def parse_limits(texts: Iterable[str]) -> tuple[Limit, ...]:
     """Every limit once; UsageError as `parse_limit`."""
     return tuple(dict.fromkeys(parse_limit(text) for text in texts))
+
+
+def objective_metrics(text: str) -> tuple[str, str | None]:
+    """The one or two metrics that --objective names, separated by a comma.
+
+    Raises UsageError for one that no search can optimize, for the same twice, and for more than two.
+    """
+    names = [name.strip().removesuffix(".p50") for name in text.split(",")]
+    if len(names) == 1:
+        return objective_metric(text), None
+    if len(names) > 2 or not all(names):
+        raise UsageError(
+            f"objective '{text}': allowed are one metric or two separated by a comma; give others as --limit"
+        )
+    first, second = names
+    if first == second:
+        raise UsageError(f"objective '{text}' names {first} twice: name two metrics, or one")
+    if second not in SECOND_OBJECTIVES:
+        raise UsageError(
+            f"unknown second objective '{second}': allowed are {', '.join(SECOND_OBJECTIVES)}"
+            f"{near(second, SECOND_OBJECTIVES)}"
+        )
+    return objective_metric(first), second
 
 
 def with_objective(workload: Workload, metric: str | None) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from profiles.records import StudyRecord, StudySpec
 from profiles.store import Store, owner_token
 from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, ModelInfo
 from tuner import engines as registry
+from tuner import environment, from_command
 from tuner.engines.base import Availability, Dimension, Engine
 from tuner.errors import EngineUnavailableError, ModelFileError, UsageError
 from tuner.events import Event, Observer
@@ -23,7 +25,6 @@ from tuner.models.source import DEMO, Source, model_info, resolve
 from tuner.narrowing import check_names, searched_dimensions, searched_variants
 from tuner.request import SearchRequest, near
 from tuner.search.narrow import restrict
-from tuner.search.objectives import objective_of
 from tuner.search.sampler import SAMPLER_NAME
 from tuner.search.space import EngineSpace, Space
 from tuner.workshop import Workshop
@@ -36,10 +37,23 @@ def open_workshop(
 
     Raises ModelFileError, EngineUnavailableError or UsageError.
     """
-    source, model = choose_model(store, home, request.model)
+    source, model = model_asked(store, home, request)
     store.save_machine(machine, socket.gethostname())
     available = running_engines(request.engines, machine, model, observer)
     return Workshop(machine, source, model, request.workload, home, store, available, observer)
+
+
+def model_asked(store: Store, home: Home, request: SearchRequest) -> tuple[Source, ModelInfo]:
+    """The model of a request; that of its command, where it has one, which --model may only name again."""
+    if request.command is None:
+        return choose_model(store, home, request.model)
+    found = add_model(store, home, from_command.source_of(request.command), None)
+    if request.model is not None and choose_model(store, home, request.model)[1].digest != found[1].digest:
+        raise UsageError(
+            f"--model {request.model} is another file than the command's {request.command.model}: leave"
+            " --model out, or name the same file"
+        )
+    return found
 
 
 def choose_model(store: Store, home: Home, wanted: str | None) -> tuple[Source, ModelInfo]:
@@ -69,11 +83,26 @@ def _may_be_source(wanted: str) -> bool:
     return any(mark in wanted for mark in ("/", ":", ".gguf")) or os.path.exists(wanted)
 
 
-def add_model(store: Store, home: Home, source: str, name: str | None) -> tuple[Source, ModelInfo]:
-    """Check a source and register it; raises ModelFileError for one that can't be used."""
-    found = resolve(source, cache=home.models)
+def add_model(
+    store: Store, home: Home, source: str, name: str | None, *, refresh: bool = False
+) -> tuple[Source, ModelInfo]:
+    """Check a source and register it; raises ModelFileError for one that can't be used.
+
+    Weights have one name: what is registered already keeps its own, whatever file of them is given. With
+    `refresh` the given source takes the place of the registered one, and a hub is asked for a newer file;
+    another `name` than theirs raises UsageError then.
+    """
+    found = resolve(source, cache=home.models, refresh=refresh)
     model = model_info(found, cache=home.models)
-    store.save_model(model, found.spec, name or found.name)
+    known = next((record for record in store.models() if record.info.digest == model.digest), None)
+    if known is not None and refresh and name not in (None, known.name):
+        raise UsageError(
+            f"{source} holds the weights that are registered as '{known.name}' already: use that name, or"
+            f" first cputune models remove {known.name}"
+        )
+    registered = known.name if known else name or found.name
+    model = replace(model, name=registered)
+    store.save_model(model, found.spec if known is None or refresh else known.source, registered)
     return found, model
 
 
@@ -119,6 +148,13 @@ def build_space(request: SearchRequest, shop: Workshop) -> Space:
             f" {context}; choose a shorter workload"
         )
     every = {name: safe_dimensions(shop, shop.engine(name)) for name in shop.available}
+    baseline = None
+    if request.command is not None:
+        baseline = from_command.baseline_of(request.command, shop)
+        own = every[baseline.engine]
+        every[baseline.engine] = from_command.around(
+            own, baseline, answers_unchanged=request.answers_unchanged
+        )
     check_names("setting", request.space, tuple(dict.fromkeys(d.name for ds in every.values() for d in ds)))
     parts = []
     for name, dimensions in every.items():
@@ -129,7 +165,7 @@ def build_space(request: SearchRequest, shop: Workshop) -> Space:
                 restrict(engine, dimensions, chosen), searched_variants(request, shop, engine), chosen
             )
         )
-    return Space(shop.machine, shop.model, shop.workload, tuple(parts))
+    return Space(shop.machine, shop.model, shop.workload, tuple(parts), baseline)
 
 
 def safe_dimensions(shop: Workshop, engine: Engine) -> tuple[Dimension, ...]:
@@ -156,13 +192,13 @@ def open_study(request: SearchRequest, shop: Workshop, space: Space) -> StudyRec
         space_hash=space.digest,
         storage_name=f"{name}-{shop.machine.fingerprint[:6]}-{space.digest[:6]}",
         name=name,
-        objectives=(objective_of(shop.workload),),
+        objectives=request.objectives,
         quality_level=request.quality.name,
         limits=request.limits,
         seed=request.seed,
         sampler=SAMPLER_NAME,
         request=request.to_json(),
-        environment={"kernel": shop.machine.kernel},
+        environment=environment.around(shop.machine, environment.now(shop.machine)),
         engine_builds=builds,
     )
     return shop.store.open_study(spec, owner_token(), fresh=request.fresh or _rebuilt(shop, spec))
@@ -206,8 +242,10 @@ def prepare_variants(
         model, WORKLOADS["chat"], QUALITY_LEVELS["any"], engines=engines, variants=variants
     )
     rows: list[dict[str, Any]] = []
-    with Store.open(home.database) as store:
-        shop = open_workshop(request, probe(), store, home, observer)
+    with (
+        Store.open(home.database) as store,
+        closing(open_workshop(request, probe(), store, home, observer)) as shop,
+    ):
         for part in build_space(request, shop).engines:
             reference = part.engine.reference(shop.model).label
             for label in dict.fromkeys((*part.variants, reference)):

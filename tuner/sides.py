@@ -5,15 +5,18 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, replace
 
+from profiles.carry import carried_over
+from profiles.nearest import Cpus
 from profiles.records import Profile
 from profiles.store import Store
-from profiles.vocabulary import Config, QualityLevel, Setting
-from tuner.engines.base import SOURCE, Role
+from profiles.vocabulary import Config, QualityLevel
+from tuner.engines.base import SOURCE
 from tuner.errors import NothingFeasibleError, UsageError
 from tuner.events import Event
-from tuner.measurement import placement
-from tuner.narrowing import check_names, memory_problem, problem_of
-from tuner.search.narrow import fitted
+from tuner.export import Command, parse_command
+from tuner.export.reading import is_program
+from tuner.from_command import baseline_of
+from tuner.given import check_threads, completed
 from tuner.search.objectives import objective_of
 from tuner.search.space import Space
 from tuner.userfiles import Written, looks_like_file, side_given
@@ -24,11 +27,13 @@ DEFAULT, BEST = "default", "best"
 
 @dataclass(frozen=True)
 class Side:
-    """What an argument names: a profile, a configuration as written; neither for default and best."""
+    """What an argument names: a profile, a configuration as written, a llama-server command; none of them
+    for default and best."""
 
     name: str
     profile: Profile | None = None
     written: Written | None = None
+    command: Command | None = None
 
     @property
     def engine(self) -> str | None:
@@ -39,9 +44,11 @@ class Side:
 
 
 def read_side(store: Store, text: str) -> Side:
-    """What an argument names; UsageError for none of default, best, a profile's id and a file."""
+    """What an argument names; UsageError for none of default, best, a profile's id, a file and a command."""
     if text in (DEFAULT, BEST):
         return Side(text)
+    if any(map(is_program, text.split())):
+        return Side("command", command=parse_command(text))
     if looks_like_file(text):
         found = side_given(text)
         return Side(text, written=found) if isinstance(found, Written) else Side(text, profile=found)
@@ -49,8 +56,8 @@ def read_side(store: Store, text: str) -> Side:
         return Side(text, profile=store.profile(text))
     close = difflib.get_close_matches(text, (DEFAULT, BEST), n=1)
     raise UsageError(
-        f"can't compare '{text}': allowed are default, best, a profile's id (p-...) and a YAML file"
-        + (f"; did you mean {close[0]}?" if close else "")
+        f"can't compare '{text}': allowed are default, best, a profile's id (p-...), a YAML file and a"
+        " llama-server command" + (f"; did you mean {close[0]}?" if close else "")
     )
 
 
@@ -83,78 +90,43 @@ def configuration(side: Side, shop: Workshop, space: Space) -> Config:
     Raises UsageError for what can't run here.
     """
     first = next(iter(shop.available))
+    if side.command is not None:
+        return baseline_of(side.command, shop)
     if side.written is not None:
         written = side.written
         engine = written.engine or first
+        check_threads(written.origin, written.settings, space.part(engine).dimensions, shop)
         given = Config.of(engine, written.variant or SOURCE, written.settings)
         return completed(written.origin, given, shop, space)
     if side.profile is None:
         return space.default(first)
     if side.profile.model_digest != shop.model.digest:
         shop.observer(Event("note", f"{side.name} was found for another model than {shop.model.name}"))
-    return completed(side.name, remapped(side.name, side.profile, shop, space), shop, space)
+    given = remapped(side.name, side.profile, shop, space)
+    if looks_like_file(side.name):
+        # One of the store's own may hold what a program chose by itself, which has no bound.
+        check_threads(side.name, given.as_dict(), space.part(given.engine).dimensions, shop)
+    return completed(side.name, given, shop, space)
 
 
 def remapped(origin: str, profile: Profile, shop: Workshop, space: Space) -> Config:
-    """The profile's configuration; one from another machine with its threads and placement brought to this.
+    """The profile's configuration; one from another machine is brought to this one by `profiles.carry`.
 
-    Thread counts keep their share of the CPUs where the other machine's number is known, else they are
-    only cut to the CPUs here. A note says what was changed.
+    A note says what was changed.
     """
-    config = profile.config
     if profile.fingerprint == shop.machine.fingerprint:
-        return config
-    here, there = shop.machine.effective.cpu_count, _cpus_of(profile)
-    described = space.part(config.engine).by_name
-    changes: dict[str, Setting] = {}
-    for name, value in config.settings:
-        dimension = described.get(name)
-        if dimension is not None and dimension.role is Role.THREADS and isinstance(value, int):
-            share = round(value * here / there) if there else value
-            changes[name] = min(max(share, 1), here)
-        elif dimension is not None and name in placement.NAMES and value not in dimension.values:
-            changes[name] = dimension.default
-    unplaced = [name for name, _ in config.settings if name in placement.NAMES and name not in described]
-    changed = [
-        f"{name} {config.get(name)} -> {value}"
-        for name, value in changes.items()
-        if config.get(name) != value
-    ]
-    changed += [f"{name} {config.get(name)} is dropped" for name in unplaced]
-    if changed:
-        cpus = f" with {there} CPUs" if there else ""
-        shop.observer(Event("note", f"{origin} is from another machine{cpus}: {', '.join(changed)}"))
-    return config.without(unplaced).with_settings(**changes)
+        return profile.config
+    there = _cpus_of(profile)
+    described = space.part(profile.config.engine).dimensions
+    config, changes = carried_over(profile.config, described, there, Cpus.of(shop.machine))
+    if changes:
+        cpus = f" with {there.usable} CPUs" if there else ""
+        shop.observer(Event("note", f"{origin} is from another machine{cpus}: {', '.join(changes)}"))
+    return config
 
 
-def _cpus_of(profile: Profile) -> int | None:
+def _cpus_of(profile: Profile) -> Cpus | None:
     document = profile.facts.get("document")
     machine = document.get("machine") if isinstance(document, dict) else None
     cpus = machine.get("effective_cpus") if isinstance(machine, dict) else None
-    return cpus if isinstance(cpus, int) and cpus > 0 else None
-
-
-def completed(origin: str, given: Config, shop: Workshop, space: Space) -> Config:
-    """The canonical configuration with the default's values for what is not given.
-
-    Raises UsageError with the nearest name for an unknown variant or setting, and with the engine's reason
-    for a value that can't run. Thread counts above the CPUs pass: comparing them is how a user sees why not.
-    """
-    part = space.part(given.engine)
-    recipes = {recipe.label: recipe for recipe in part.engine.recipes(shop.model)}
-    check_names("variant", (given.variant,), tuple(recipes))
-    check_names("setting", (name for name, _ in given.settings), tuple(part.by_name))
-    settings = space.default(given.engine).as_dict()
-    settings |= {name: fitted(part.by_name[name], value) for name, value in given.settings}
-    config = Config.of(given.engine, given.variant, settings)
-    most = shop.machine.effective.cpu_count
-    within = {
-        d.name: most
-        for d in part.dimensions
-        if d.role is Role.THREADS and isinstance(value := config.get(d.name), int) and value > most
-    }
-    problem = problem_of(shop, part.engine, config.with_settings(**within))
-    problem = problem or memory_problem(shop, recipes[given.variant])
-    if problem is not None:
-        raise UsageError(f"{origin}: {problem}")
-    return space.canonical(config)
+    return Cpus(cpus) if isinstance(cpus, int) and cpus > 0 else None

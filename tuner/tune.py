@@ -14,6 +14,7 @@ from tuner.beside import decode_ceiling, everyday
 from tuner.crew import Crew
 from tuner.errors import BusyError, NothingFeasibleError
 from tuner.events import Event, Observer
+from tuner.from_command import notes, with_flags
 from tuner.home import Home
 from tuner.measurement.lock import measuring_lock
 from tuner.publish import Beside, known_answer, publish
@@ -45,14 +46,17 @@ def tune(
         if not request.bounded and not request.fresh:
             known = known_answer(shop, space, request)
             if known is not None:
-                return known
+                return with_flags(known, request.command, shop, space.baseline)
         with turn_to_measure(home, request.wait, observer) as waited:
             if waited:
                 budget = Budget.begin(clock, request.budget_s)
             observer(Event("note", introduction(machine, shop)))
+            for line in notes(request.command, shop.workload, machine) if request.command else ():
+                observer(Event("note", f"--from: {line}"))
             study = open_study(request, shop, space)
             with ended_well(store, study):
-                return search(request, shop, space, study, budget)
+                found = search(request, shop, space, study, budget)
+            return with_flags(found, request.command, shop, space.baseline)
 
 
 def search(
@@ -62,18 +66,23 @@ def search(
     shop.remaining_s = lambda: budget.left_s + GRACE_S
     with shop.bench(seed=request.seed) as bench:
         crew = Crew(request, shop, space, study, bench, budget)
-        leaders = crew.finder.run(space.default(next(iter(shop.available))))
+        leaders = crew.finder.run(space.baseline or space.default(next(iter(shop.available))))
         baseline = crew.finder.baseline_estimate()
+        leaders = crew.policies.around(crew.under_load(baseline, leaders), crew.finder.startup_s)
         decided = crew.finish.first_that_runs(baseline, leaders, crew.finder.startup_s)
     for config in (decided.best, baseline.config):
         crew.judge.quality(config)
     outcome = crew.outcome(baseline, leaders, decided)
     beside = Beside(
-        everyday=everyday(shop, baseline.config.engine, request.seed, outcome.conditions, budget),
+        # What llama-cpp-python would do with nothing set says nothing to a user of llama-server.
+        everyday=None
+        if request.command
+        else everyday(shop, baseline.config.engine, request.seed, outcome.conditions, budget),
         ceiling=decode_ceiling(shop, crew.finder.ledger, outcome.published, outcome.conditions),
     )
-    refresh_index(shop.store, study, space)
-    return publish(shop, crew.judge, request, study, outcome, beside)
+    document = publish(shop, crew.judge, request, study, outcome, beside)
+    refresh_index(shop.store, shop.store.study(study.id), space)
+    return document
 
 
 @contextmanager

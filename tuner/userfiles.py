@@ -1,4 +1,4 @@
-"""Reads what users write in YAML or JSON: a workload, a space, a configuration."""
+"""Reads what users give in YAML or JSON: a workload, a space, a configuration, a machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from profiles.documents import loads, read_profile
+from probes.machine import Machine, probe
+from profiles.documents import loads, read_machine, read_profile
 from profiles.errors import DocumentError
 from profiles.records import Profile
 from profiles.vocabulary import WORKLOADS, Setting, Workload
@@ -96,6 +97,22 @@ def side_given(path: str) -> Profile | Written:
         if not isinstance(value, bool | int | float | str):
             raise UsageError(f"{path}: settings.{name}={value}: allowed is one value")
     return Written(path, _name(path, document, "engine"), _name(path, document, "variant"), settings)
+
+
+def machine_given(path: str) -> Machine:
+    """The machine of a `cputune probe --json` document, or of a folder with a recorded /proc and /sys.
+
+    Raises UsageError for a file that holds none, naming the key that is wrong.
+    """
+    folder = Path(os.path.expanduser(path))
+    if folder.is_dir():
+        if not any((folder / name).is_dir() for name in ("proc", "sys")):
+            raise UsageError(f"{path} holds no machine: allowed is a folder with a recorded proc and sys")
+        return probe(folder)
+    try:
+        return read_machine(_mapping(path, "machine", None), path)
+    except DocumentError as error:
+        raise UsageError(f"{error}; write it with `cputune probe --json` on that machine") from None
 
 
 def _name(path: str, document: Mapping[str, object], key: str) -> str | None:

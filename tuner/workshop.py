@@ -15,11 +15,13 @@ from profiles.store import Store
 from profiles.vocabulary import Config, ModelInfo, Quality, Setting, Workload
 from tuner import engines
 from tuner.engines.base import Availability, Engine, Recipe
+from tuner.errors import ModelFileError
 from tuner.events import Observer
 from tuner.home import Home
 from tuner.measurement import placement, quality
 from tuner.measurement.bench import Bench
 from tuner.measurement.isolation import Deadlines, Worker
+from tuner.measurement.mapping import PatientBench
 from tuner.models.source import Source
 from tuner.models.variants import Variant, VariantCache
 
@@ -44,6 +46,7 @@ class Workshop:
     """What is left of a budget; making a variant and judging quality end with it."""
     _variants: dict[tuple[str, str], Variant] = field(default_factory=dict)
     _cache: VariantCache = field(init=False)
+    _bench: PatientBench | None = None
 
     def __post_init__(self) -> None:
         self._cache = VariantCache(self.home.variants)
@@ -63,6 +66,7 @@ class Workshop:
         if known is None:
             description = self.engine(engine)
             recipe = next(r for r in self._recipes(description) if r.label == label)
+            self._check_memory(recipe)
             known = self._cache.ensure(
                 description,
                 self.source,
@@ -86,6 +90,15 @@ class Workshop:
             )
         return known
 
+    def _check_memory(self, recipe: Recipe) -> None:
+        """Nothing is made that could not be opened here, the quality reference no more than a variant."""
+        room = self.machine.effective.memory_bytes
+        if room is not None and not recipe.is_source and recipe.estimated_bytes > room:
+            raise ModelFileError(
+                f"{recipe.label} of {self.model.name} is not made: it needs"
+                f" {recipe.estimated_bytes >> 20} MiB of memory, {room >> 20} MiB are free"
+            )
+
     def _recipes(self, engine: Engine) -> tuple[Recipe, ...]:
         recipes = {r.label: r for r in (*engine.recipes(self.model), engine.reference(self.model))}
         return tuple(recipes.values())
@@ -96,7 +109,7 @@ class Workshop:
 
     def bench(self, *, seed: int) -> Bench:
         """A bench for this model and workload; no wait on it outlasts `remaining_s`."""
-        return Bench(
+        self._bench = PatientBench(
             self.machine,
             self.model,
             self.workload,
@@ -107,7 +120,13 @@ class Workshop:
             # Past this the kernel would kill something, and not always the worker.
             memory_bytes=self.machine.effective.memory_bytes,
             remaining_s=self.remaining_s,
+            observer=self.observer,
         )
+        return self._bench
+
+    def as_loaded(self, config: Config) -> Config:
+        """A configuration as the bench really loads it: a hung load turns `mmap`."""
+        return self._bench.as_loaded(config) if self._bench else config
 
     def identify(self, config: Config, conditions: Conditions = "quiet") -> MeasurementKey:
         """What a configuration's samples are filed under."""

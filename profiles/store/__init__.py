@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from profiles.errors import StoreError
 from profiles.store.catalog import Catalog
 from profiles.store.comparisons import Comparisons
-from profiles.store.database import BUSY_TIMEOUT_S, Database, parse_url
+from profiles.store.database import BUSY_TIMEOUT_S, Database
 from profiles.store.owner import is_alive, owner_token
+from profiles.store.place import parse_url
 from profiles.store.published import Published
 from profiles.store.schema import prepare
 from profiles.store.studies import Studies
 from profiles.store.trials import Trials
+
+if TYPE_CHECKING:
+    from profiles.bundle import Document
+    from profiles.store.taken import Taken
 
 __all__ = ["Store", "default_path", "is_alive", "owner_token"]
 
@@ -39,7 +46,11 @@ class Store(Catalog, Studies, Trials, Comparisons, Published):
         the database untouched, when a newer program wrote it, and StoreError for everything else.
         """
         database = Database(parse_url(place), busy_timeout_s)
-        prepare(database)
+        try:
+            prepare(database)
+        except StoreError:
+            database.close()
+            raise
         return cls(database)
 
     @property
@@ -59,6 +70,19 @@ class Store(Catalog, Studies, Trials, Comparisons, Published):
     def backup(self, target: Path) -> Path:
         """Copy the live database to a new file and return its path."""
         return self._database.backup(target)
+
+    def bundle(self, wanted: Sequence[str] = ()) -> Iterator[dict[str, object]]:
+        """The store, or some studies, profiles and machines with all that they rest on, as documents for
+        another one (`profiles.store.outgoing`); NotFoundError for an unknown name."""
+        from profiles.store.outgoing import bundle
+
+        return bundle(self._database, wanted)
+
+    def take_in(self, document: Document, place: str) -> tuple[Taken, ...]:
+        """Store a document of another store's bundle (`profiles.store.incoming`)."""
+        from profiles.store.incoming import take_in
+
+        return take_in(self._database, document, place)
 
     def close(self) -> None:
         """Give back all connections; the store is not used afterwards."""

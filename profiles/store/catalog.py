@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlmodel import Session, col, or_, select
+from sqlmodel import Session, col, delete, or_, select
 
 from profiles.records import MachineRecord, ModelRecord, QualityKey, VariantRecord
 from profiles.store.verbs import (
@@ -17,7 +17,7 @@ from profiles.store.verbs import (
     quality_document,
     quality_of,
 )
-from profiles.tables import MachineRow, ModelRow, QualityRow, VariantRow
+from profiles.tables import MachineRow, ModelRow, ProfileRow, QualityRow, StudyRow, VariantRow
 from profiles.vocabulary import ModelInfo, Quality
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ class Catalog(Verbs):
                 document |= {name: row.document.get(name) for name in ("bandwidth", "bandwidth_gbps")}
             row.label, row.document = label, document
             session.add(row)
-            return _machine(row)
+            return machine_record(row)
 
     def machine(self, fingerprint: str) -> MachineRecord:
         """A machine by its fingerprint; NotFoundError for an unknown one."""
         with self._database.reading() as session:
-            return _machine(existing(session, MachineRow, fingerprint, "machine"))
+            return machine_record(existing(session, MachineRow, fingerprint, "machine"))
 
     def machines(self) -> tuple[MachineRecord, ...]:
         """Every machine, newest first."""
         with self._database.reading() as session:
             rows = session.exec(select(MachineRow).order_by(col(MachineRow.created_at).desc()))
-            return tuple(_machine(row) for row in rows)
+            return tuple(machine_record(row) for row in rows)
 
     def save_model(self, info: ModelInfo, source: str, name: str) -> ModelRecord:
         """Register a model under a name, or renew the entry of a known digest.
@@ -72,13 +72,30 @@ class Catalog(Verbs):
                 row = ModelRow(digest=info.digest, name=name, source=source, info={}, created_at=now())
             row.name, row.source, row.info = name, source, info.to_json()
             session.add(row)
-            return _model(row)
+            return model_record(row)
+
+    def forget_model(self, digest: str) -> bool:
+        """Take a model out of the registered ones; True where its row stays for the history.
+
+        A model that studies or profiles speak of keeps its row without a source, found by its digest; adding
+        it again registers it again. Raises NotFoundError for an unknown digest.
+        """
+        with self._database.writing() as session:
+            row = existing(session, ModelRow, digest, "model")
+            of_it = (select(table.id).where(table.model_digest == digest) for table in (StudyRow, ProfileRow))
+            if any(session.exec(query.limit(1)).first() is not None for query in of_it):
+                row.name, row.source = f"{row.name.partition('@')[0]}@{digest[:12]}", ""
+                session.add(row)
+                return True
+            session.exec(delete(VariantRow).where(col(VariantRow.model_digest) == digest))
+            session.delete(row)
+            return False
 
     def models(self) -> tuple[ModelRecord, ...]:
         """Every registered model by name."""
         with self._database.reading() as session:
-            rows = session.exec(select(ModelRow).order_by(col(ModelRow.name)))
-            return tuple(_model(row) for row in rows)
+            rows = session.exec(select(ModelRow).where(ModelRow.source != "").order_by(col(ModelRow.name)))
+            return tuple(model_record(row) for row in rows)
 
     def model(self, name_or_digest: str) -> ModelRecord:
         """A model by its name, its digest, or an unambiguous beginning of the digest.
@@ -86,7 +103,7 @@ class Catalog(Verbs):
         Raises NotFoundError, listing near names.
         """
         with self._database.reading() as session:
-            return _model(_find_model(session, name_or_digest))
+            return model_record(_find_model(session, name_or_digest))
 
     def save_variant(self, variant: VariantRecord) -> None:
         """Store a variant of a registered model, or renew the one of equal label."""
@@ -170,9 +187,11 @@ def _find_model(session: Session, wanted: str) -> ModelRow:
     raise not_found("model", wanted, names, "cputune models list")
 
 
-def _machine(row: MachineRow) -> MachineRecord:
+def machine_record(row: MachineRow) -> MachineRecord:
+    """A row as a value."""
     return MachineRecord(row.fingerprint, row.label, row.document, moment(row.created_at))
 
 
-def _model(row: ModelRow) -> ModelRecord:
+def model_record(row: ModelRow) -> ModelRecord:
+    """A row as a value."""
     return ModelRecord(row.name, row.source, ModelInfo.from_json(row.info), moment(row.created_at))

@@ -34,7 +34,7 @@ class Comparisons(Verbs):
             )
             session.add(row)
             session.flush()
-            return _comparison(row)
+            return comparison_record(row)
 
     def add_pair(
         self,
@@ -64,7 +64,7 @@ class Comparisons(Verbs):
                 created_at=now(),
             )
             session.add(row)
-            return _pair(row)
+            return pair_record(row)
 
     def finish_comparison(
         self, comparison_id: int, interval: Interval | None, verdict: str
@@ -74,7 +74,7 @@ class Comparisons(Verbs):
             row = existing(session, ComparisonRow, comparison_id, "comparison")
             row.interval, row.verdict, row.finished_at = interval_document(interval), verdict, now()
             session.add(row)
-            return _comparison(row)
+            return comparison_record(row)
 
     def comparisons(self, study_id: str) -> tuple[ComparisonRecord, ...]:
         """A study's comparisons, oldest first."""
@@ -82,16 +82,17 @@ class Comparisons(Verbs):
             select(ComparisonRow).where(ComparisonRow.study_id == study_id).order_by(col(ComparisonRow.id))
         )
         with self._database.reading() as session:
-            return tuple(_comparison(row) for row in session.exec(query))
+            return tuple(comparison_record(row) for row in session.exec(query))
 
     def pairs(self, comparison_id: int) -> tuple[PairRecord, ...]:
         """A comparison's pairs in the order they were measured, dropped ones included."""
         query = select(PairRow).where(PairRow.comparison_id == comparison_id).order_by(col(PairRow.number))
         with self._database.reading() as session:
-            return tuple(_pair(row) for row in session.exec(query))
+            return tuple(pair_record(row) for row in session.exec(query))
 
 
-def _comparison(row: ComparisonRow) -> ComparisonRecord:
+def comparison_record(row: ComparisonRow) -> ComparisonRecord:
+    """A row as a value."""
     assert row.id is not None
     return ComparisonRecord(
         id=row.id,
@@ -106,5 +107,6 @@ def _comparison(row: ComparisonRow) -> ComparisonRecord:
     )
 
 
-def _pair(row: PairRow) -> PairRecord:
+def pair_record(row: PairRow) -> PairRecord:
+    """A row as a value."""
     return PairRecord(row.number, tuple(row.a_values), tuple(row.b_values), row.dropped, row.facts)

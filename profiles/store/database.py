@@ -7,14 +7,14 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 from sqlmodel import Session, create_engine
 
@@ -22,35 +22,13 @@ from profiles.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
 _SCHEMA_LOCK_TIMEOUT_S = 120.0
+_WRITER_KEY, _SCHEMA_KEY = 0x63707475, 0x63707476
+"""Of the advisory locks that stand for SQLite's one writer and for the lock file, on PostgreSQL."""
 _to_json = partial(json.dumps, allow_nan=False, separators=(",", ":"))
 
 
-def parse_url(place: str | Path) -> URL:
-    """The URL of a database given as one, or of the SQLite file at a path.
-
-    Raises StoreError for a text that is no URL, a missing driver, or a database that only lives in memory.
-    """
-    if isinstance(place, Path) or "://" not in place:
-        return URL.create("sqlite", database=str(Path(os.path.expanduser(place)).absolute()))
-    try:
-        url = make_url(place)
-        url.get_dialect().import_dbapi()
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(
-            f"can't use this storage URL: {error}",
-            hint="give a path, or an SQLAlchemy URL whose driver is installed",
-        ) from error
-    if url.get_backend_name() != "sqlite":
-        return url
-    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
-        raise StoreError(
-            f"can't use this storage URL: {place}", hint="give the path of a file, as sqlite:////folder/name"
-        )
-    return url.set(database=str(Path(os.path.expanduser(url.database)).absolute()))
-
-
 class Database:
-    """Sessions on one database.
+    """Sessions on one database, with one writer at a time whatever its kind.
 
     A session lives in one call of one thread; on SQLite its connection does too, so none is ever used
     by two threads, and a removed file is noticed by the next call instead of being written for nothing.
@@ -61,11 +39,16 @@ class Database:
         self.path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
         self._busy_timeout_s = busy_timeout_s
         self._engine = self._new_engine("rw")
-        self._writer = self._engine.execution_options(cputune_begin="BEGIN IMMEDIATE")
+        if self.path:
+            self._reader = self._engine
+            self._writer = self._engine.execution_options(cputune_begin="BEGIN IMMEDIATE")
+        else:
+            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+            self._writer = self._engine.execution_options(cputune_begin=_postgres_turn(busy_timeout_s))
 
     def reading(self) -> AbstractContextManager[Session]:
         """A session that sees one state of the database."""
-        return self._session(self._engine)
+        return self._session(self._reader)
 
     def writing(self) -> AbstractContextManager[Session]:
         """A session whose writes become one commit at its end, or none if it raises."""
@@ -81,9 +64,7 @@ class Database:
 
     def schema_lock(self) -> AbstractContextManager[object]:
         """Held by the one process that may create or alter tables; a file beside an SQLite database."""
-        if self.path is None:
-            return nullcontext()
-        return _locked(Path(f"{self.path}.lock"))
+        return self._advisory_lock() if self.path is None else _locked(Path(f"{self.path}.lock"))
 
     def check_place(self) -> None:
         """Make the parent folder and write a probe there.
@@ -122,17 +103,24 @@ class Database:
     def backup(self, target: Path) -> Path:
         """Copy a live SQLite database to a new file, and return its path.
 
-        Raises StoreError where it can't, or where the database is not SQLite.
+        The copy is one state of the database, whoever writes meanwhile; it gets its name when it is whole.
+        Raises StoreError where it can't be made, and where the database is not SQLite.
         """
         if self.path is None:
-            raise StoreError(f"can't copy {self}", hint="use the backup tool of that database")
+            raise StoreError(f"can't copy {self}", hint="use pg_dump")
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        if target.exists():
+            raise StoreError(f"can't back up to {target}: it is there already", hint="name another file")
         try:
-            with target.open("xb"):
-                pass
-            with closing(self._connect("ro")) as source, closing(sqlite3.connect(target)) as copy:
+            with closing(self._connect("ro")) as source, closing(sqlite3.connect(partial)) as copy:
                 source.backup(copy)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, target)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"can't back up {self.path} to {target}: {error}") from error
+        finally:
+            partial.unlink(missing_ok=True)
         return target
 
     def close(self) -> None:
@@ -168,12 +156,24 @@ class Database:
 
     def _new_engine(self, mode: str) -> Engine:
         if self.path is None:
-            return create_engine(self.url, json_serializer=_to_json, pool_pre_ping=True)
-        engine = create_engine(
-            self.url, json_serializer=_to_json, creator=lambda: self._connect(mode), poolclass=NullPool
-        )
-        event.listen(engine, "begin", _begin)
+            engine = create_engine(self.url, json_serializer=_to_json, pool_pre_ping=True)
+        else:
+            engine = create_engine(
+                self.url, json_serializer=_to_json, creator=lambda: self._connect(mode), poolclass=NullPool
+            )
+        event.listen(engine, "begin", _begin if self.path else _take_turn)
         return engine
+
+    @contextmanager
+    def _advisory_lock(self) -> Iterator[None]:
+        with self._engine.connect() as connection:
+            with self.explained():
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                # Not given back to the pool: the lock and its timeout end with the connection.
+                connection.detach()
+                connection.exec_driver_sql(f"SET lock_timeout = '{_SCHEMA_LOCK_TIMEOUT_S:g}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_lock({_SCHEMA_KEY})")
+            yield
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -195,12 +195,29 @@ _HINTS = (
     ("readonly", "make file and folder writable for this user"),
     ("unable to open", "make file and folder readable and writable for this user"),
     ("no such", "the tables are not those of this program; move the file away"),
+    ("lock timeout", "another process is writing; wait for it or end it"),
+    ("refused", "start the server, or mend host and port in the storage URL"),
+    ("password", "mend user and password in the storage URL"),
+    ("does not exist", "make the database first: createdb NAME"),
     ("FOREIGN KEY", "store the machine, model, study or trial that this refers to first"),
 )
 
 
 def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("cputune_begin", "BEGIN"))
+
+
+def _postgres_turn(busy_timeout_s: float) -> tuple[str, ...]:
+    """Waits for the one writer's place, as BEGIN IMMEDIATE does; free again when the transaction ends."""
+    return (
+        f"SET LOCAL lock_timeout = '{max(1, round(1000 * busy_timeout_s))}ms'",
+        f"SELECT pg_advisory_xact_lock({_WRITER_KEY})",
+    )
+
+
+def _take_turn(connection: Connection) -> None:
+    for statement in connection.get_execution_options().get("cputune_begin", ()):
+        connection.exec_driver_sql(statement)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
 from sqlmodel import Session, col, or_, select
 from sqlmodel.sql.expression import SelectOfScalar
@@ -47,27 +48,18 @@ class Published(Verbs):
             lineage = profile_id
             if profile.study_id is not None:
                 lineage = existing(session, StudyRow, profile.study_id, "study").key
-            row = _row(profile, profile_id, lineage)
+            row = profile_row(profile, profile_id, lineage)
             session.add(row)
             for trial_id in sorted(set(profile.trial_ids)):
                 existing(session, TrialRow, trial_id, "trial")
                 session.add(ProfileTrialRow(profile_id=profile_id, trial_id=trial_id))
             session.flush()
-            return _records(session, [row])[0]
+            return profile_records(session, [row])[0]
 
     def profile(self, wanted: str) -> ProfileRecord:
         """A profile by its id or an unambiguous beginning of it; NotFoundError lists near ones."""
         with self._database.reading() as session:
-            rows = session.exec(
-                select(ProfileRow).where(col(ProfileRow.id).startswith(wanted, autoescape=True))
-            ).all()
-            if wanted and len(rows) == 1:
-                return _records(session, rows)[0]
-            if wanted and rows:
-                raise ambiguous(wanted, [row.id for row in rows])
-            newest_first = col(ProfileRow.created_at).desc()
-            known = session.exec(select(ProfileRow.id).order_by(newest_first).limit(200)).all()
-            raise not_found("profile", wanted, known, "cputune history")
+            return profile_records(session, [find_profile(session, wanted)])[0]
 
     def profiles(
         self,
@@ -117,10 +109,25 @@ class Published(Verbs):
 
     def _read(self, query: SelectOfScalar[ProfileRow]) -> tuple[ProfileRecord, ...]:
         with self._database.reading() as session:
-            return _records(session, session.exec(query).all())
+            return profile_records(session, session.exec(query).all())
 
 
-def _row(profile: Profile, profile_id: str, lineage: str) -> ProfileRow:
+def find_profile(session: Session, wanted: str) -> ProfileRow:
+    """The row of a profile by its id or an unambiguous beginning; NotFoundError lists near ones."""
+    rows = session.exec(
+        select(ProfileRow).where(col(ProfileRow.id).startswith(wanted, autoescape=True))
+    ).all()
+    if wanted and len(rows) == 1:
+        return rows[0]
+    if wanted and rows:
+        raise ambiguous(wanted, [row.id for row in rows])
+    newest_first = col(ProfileRow.created_at).desc()
+    known = session.exec(select(ProfileRow.id).order_by(newest_first).limit(200)).all()
+    raise not_found("profile", wanted, known, "cputune history")
+
+
+def profile_row(profile: Profile, profile_id: str, lineage: str) -> ProfileRow:
+    """A profile as a new row."""
     return ProfileRow(
         id=profile_id,
         lineage=lineage,
@@ -151,13 +158,16 @@ def _row(profile: Profile, profile_id: str, lineage: str) -> ProfileRow:
     )
 
 
-def _records(session: Session, rows: Sequence[ProfileRow]) -> tuple[ProfileRecord, ...]:
+def profile_records(session: Session, rows: Sequence[ProfileRow]) -> tuple[ProfileRecord, ...]:
+    """Rows as values, with their trials and what makes them doubtful."""
     ids = [row.id for row in rows]
     trials: dict[str, list[int]] = {profile_id: [] for profile_id in ids}
     for link in session.exec(select(ProfileTrialRow).where(col(ProfileTrialRow.profile_id).in_(ids))):
         trials[link.profile_id].append(link.trial_id)
     invalidated = _invalidated(session, ids)
-    return tuple(_record(row, tuple(sorted(trials[row.id])), invalidated.get(row.id)) for row in rows)
+    # One whose trials stayed in another store keeps the doubt that it came with.
+    doubts = {row.id: invalidated.get(row.id) or row.facts.get("origin_invalidated") for row in rows}
+    return tuple(_record(row, tuple(sorted(trials[row.id])), doubts[row.id]) for row in rows)
 
 
 def _invalidated(session: Session, profile_ids: Sequence[str]) -> dict[str, str]:
@@ -176,8 +186,10 @@ def _invalidated(session: Session, profile_ids: Sequence[str]) -> dict[str, str]
         .where(
             col(ProfileRow.id).in_(profile_ids),
             col(wrong.invalidated_at).is_not(None),
-            # A trial that came later lent its samples to nothing published before.
+            # A trial that came later lent its samples to nothing published before, and what was declared
+            # wrong by then was not read.
             col(wrong.started_at) <= ProfileRow.created_at,
+            or_(col(wrong.id) == TrialRow.id, col(wrong.invalidated_at) > ProfileRow.created_at),
         )
     )
     return {
@@ -199,7 +211,7 @@ def _record(row: ProfileRow, trial_ids: tuple[int, ...], invalidated: str | None
         quality_level=row.quality_level,
         limits=limits_of(row),
         status=ProfileStatus(row.status),
-        conditions="loaded" if row.conditions == "loaded" else "quiet",
+        conditions=cast("Conditions", row.conditions),
         config=Config.from_json(row.config),
         variant_digest=row.variant_digest,
         bits_per_weight=row.bits_per_weight,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,24 +15,40 @@ from profiles.store.database import Database
 SCRIPTS = Path(migrations.__file__).parent
 
 
-def prepare(database: Database) -> None:
+@dataclass(frozen=True)
+class Upgrade:
+    """What opening did: the schema before (None for a new database), and the backup where one was made."""
+
+    before: str | None
+    backup: Path | None = None
+
+
+def prepare(database: Database) -> Upgrade:
     """Bring a database to the program's schema: nothing to do, create, or back up and upgrade.
 
     Raises SchemaTooNewError, with the database untouched, when a newer program wrote it, and StoreError
     when it can't be read or written.
     """
     database.check_place()
-    if _is_current(database, stored_version(database)):
-        return
+    version = stored_version(database)
+    if _is_current(database, version):
+        return Upgrade(version)
     with database.schema_lock():
         version = stored_version(database)
         if _is_current(database, version):
-            return
+            return Upgrade(version)
+        backup = None
         if version not in (None, migrations.LATEST) and database.path:
-            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-            database.backup(database.path.with_name(f"{database.path.name}.{version}.{stamp}.backup"))
+            backup = database.backup(stamped(database.path, version))
         database.create_file()
         _upgrade(database)
+        return Upgrade(version, backup)
+
+
+def stamped(path: Path, word: str | None = None) -> Path:
+    """A name for a backup beside a database; no two are equal."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    return path.with_name(".".join(part for part in (path.name, word, stamp, "backup") if part))
 
 
 def stored_version(database: Database) -> str | None:

@@ -53,7 +53,7 @@ class Studies(Verbs):
             row.engine_builds = dict(spec.engine_builds)
             row.status, row.owner, row.updated_at = StudyStatus.RUNNING, owner, now()
             session.add(row)
-            return _study(row)
+            return study_record(row)
 
     def finish_study(
         self, study_id: str, status: StudyStatus, result: Mapping[str, object] | None = None
@@ -65,7 +65,7 @@ class Studies(Verbs):
             if result is not None:
                 row.result = dict(result)
             session.add(row)
-            return _study(row)
+            return study_record(row)
 
     def study(self, wanted: str) -> StudyRecord:
         """A study by id, by name (the newest of that name), or by an unambiguous beginning of either.
@@ -73,7 +73,7 @@ class Studies(Verbs):
         Raises NotFoundError, listing near ones.
         """
         with self._database.reading() as session:
-            return _study(_find_study(session, wanted))
+            return study_record(find_study(session, wanted))
 
     def studies(
         self,
@@ -81,6 +81,7 @@ class Studies(Verbs):
         fingerprint: str | None = None,
         model_digest: str | None = None,
         workload: Workload | None = None,
+        workload_name: str | None = None,
         limit: int | None = None,
         offset: int = 0,
     ) -> tuple[StudyRecord, ...]:
@@ -92,8 +93,10 @@ class Studies(Verbs):
             query = query.where(StudyRow.model_digest == model_digest)
         if workload is not None:
             query = query.where(StudyRow.workload_key == workload_key(workload))
+        if workload_name is not None:
+            query = query.where(col(StudyRow.workload)["name"].as_string() == workload_name)
         with self._database.reading() as session:
-            return tuple(_study(row) for row in session.exec(query))
+            return tuple(study_record(row) for row in session.exec(query))
 
     def trial_counts(self, study_ids: Sequence[str]) -> dict[str, dict[TrialStatus, int]]:
         """Trials by status for each of some studies; a running one whose process is gone is interrupted."""
@@ -159,7 +162,8 @@ def _interrupt_orphans(session: Session, study_id: str) -> None:
             session.add(trial)
 
 
-def _find_study(session: Session, wanted: str) -> StudyRow:
+def find_study(session: Session, wanted: str) -> StudyRow:
+    """The row of a study by id, name or an unambiguous beginning; NotFoundError lists near ones."""
     newest_first = col(StudyRow.updated_at).desc()
     exact = (
         session.get(StudyRow, wanted)
@@ -184,7 +188,8 @@ def _find_study(session: Session, wanted: str) -> StudyRow:
     raise not_found("study", wanted, names, "cputune history")
 
 
-def _study(row: StudyRow) -> StudyRecord:
+def study_record(row: StudyRow) -> StudyRecord:
+    """A row as a value; a running study whose process is gone reads as interrupted."""
     status = StudyStatus(row.status)
     if status is StudyStatus.RUNNING and not is_alive(row.owner):
         status = StudyStatus.INTERRUPTED

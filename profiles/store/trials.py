@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import cast
 
 from sqlalchemy import ColumnElement, exists
 from sqlmodel import Session, and_, col, func, or_, select
 
 from profiles.errors import StoreError
-from profiles.records import Measurement, TrialRecord, workload_identity
+from profiles.records import Conditions, Measurement, TrialRecord, workload_identity
 from profiles.store.owner import is_alive
 from profiles.store.verbs import Verbs, existing, finite, moment, now
 from profiles.tables import MeasurementRow, RoundRow, StudyRow, TrialRow
@@ -47,7 +48,7 @@ class Trials(Verbs):
             )
             session.add(row)
             session.flush()
-            return _trial(row)
+            return trial_record(row)
 
     def finish_trial(
         self,
@@ -92,7 +93,7 @@ class Trials(Verbs):
             row.measurement_key = None if measurement is None else measurement.key
             session.add(row)
             existing(session, StudyRow, row.study_id, "study").updated_at = now()
-            return _trial(row)
+            return trial_record(row)
 
     def invalidate_trial(self, trial_id: int, why: str) -> TrialRecord:
         """Declare a measurement wrong (S11): its rounds are no longer read, profiles on it say so.
@@ -106,12 +107,12 @@ class Trials(Verbs):
             row.status, row.reason, row.invalidated_at = TrialStatus.INVALID, why, now()
             row.finished_at = row.finished_at or now()
             session.add(row)
-            return _trial(row)
+            return trial_record(row)
 
     def trial(self, trial_id: int) -> TrialRecord:
         """A trial by its id; NotFoundError for an unknown one."""
         with self._database.reading() as session:
-            return _trial(existing(session, TrialRow, trial_id, "trial"))
+            return trial_record(existing(session, TrialRow, trial_id, "trial"))
 
     def trials(
         self,
@@ -126,7 +127,7 @@ class Trials(Verbs):
         with self._database.reading() as session:
             if statuses is not None:
                 query = query.where(_status_is_among(session, study_id, statuses))
-            return tuple(_trial(row) for row in session.exec(query.limit(limit).offset(offset)))
+            return tuple(trial_record(row) for row in session.exec(query.limit(limit).offset(offset)))
 
     def add_rounds(
         self, measurement: Measurement, rounds: Sequence[RoundSamples], *, trial_id: int | None = None
@@ -134,6 +135,12 @@ class Trials(Verbs):
         """Store more rounds of a measurement, of a trial or of none (a confirmation, say)."""
         with self._database.writing() as session:
             _add_rounds(session, measurement, rounds, trial_id)
+
+    def conditions(self, measurement_key: str) -> Conditions | None:
+        """The conditions that a measurement was made under; None for an unknown one."""
+        with self._database.reading() as session:
+            row = session.get(MeasurementRow, measurement_key)
+            return None if row is None else cast("Conditions", row.conditions)
 
     def rounds(self, measurement_key: str) -> tuple[RoundSamples, ...]:
         """Every round ever stored of a measurement, oldest first, dropped ones with their cause included.
@@ -145,13 +152,31 @@ class Trials(Verbs):
         )
         query = select(RoundRow).where(RoundRow.measurement_key == measurement_key, ~wrong)
         with self._database.reading() as session:
-            return tuple(_samples(row) for row in session.exec(query.order_by(col(RoundRow.id))))
+            return tuple(samples_of(row) for row in session.exec(query.order_by(col(RoundRow.id))))
+
+    def study_rounds(self, study_id: str, conditions: Conditions) -> dict[str, tuple[RoundSamples, ...]]:
+        """The rounds of every measurement under these conditions that a study's trials asked for, by its
+        key, as `rounds` gives them."""
+        asked = (
+            select(TrialRow.measurement_key)
+            .join(MeasurementRow, col(MeasurementRow.key) == TrialRow.measurement_key)
+            .where(TrialRow.study_id == study_id, MeasurementRow.conditions == conditions)
+        )
+        wrong = exists().where(
+            col(TrialRow.id) == RoundRow.trial_id, col(TrialRow.invalidated_at).is_not(None)
+        )
+        query = select(RoundRow).where(col(RoundRow.measurement_key).in_(asked), ~wrong)
+        found: dict[str, list[RoundSamples]] = {}
+        with self._database.reading() as session:
+            for row in session.exec(query.order_by(col(RoundRow.id))):
+                found.setdefault(row.measurement_key, []).append(samples_of(row))
+        return {key: tuple(rounds) for key, rounds in found.items()}
 
     def trial_rounds(self, trial_id: int) -> tuple[RoundSamples, ...]:
         """The rounds that one trial measured itself, oldest first; also those of an invalidated one."""
         query = select(RoundRow).where(RoundRow.trial_id == trial_id).order_by(col(RoundRow.id))
         with self._database.reading() as session:
-            return tuple(_samples(row) for row in session.exec(query))
+            return tuple(samples_of(row) for row in session.exec(query))
 
 
 def _status_is_among(
@@ -200,7 +225,8 @@ def _add_rounds(
     )
 
 
-def _samples(row: RoundRow) -> RoundSamples:
+def samples_of(row: RoundRow) -> RoundSamples:
+    """A row as a value."""
     ttft_ms, gaps_ms, response_ms = row.samples
     return RoundSamples(
         kind="full" if row.kind == "full" else "short",
@@ -213,7 +239,8 @@ def _samples(row: RoundRow) -> RoundSamples:
     )
 
 
-def _trial(row: TrialRow) -> TrialRecord:
+def trial_record(row: TrialRow) -> TrialRecord:
+    """A row as a value; a running trial whose process is gone reads as interrupted."""
     assert row.id is not None
     status = TrialStatus(row.status)
     if status is TrialStatus.RUNNING and not is_alive(row.owner):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TypeVar
 
 from sqlmodel import Session
@@ -19,6 +20,7 @@ from profiles.tables import Document, ProfileRow, StudyRow, Table
 from profiles.vocabulary import Interval, Limit, Objective, Quality, Workload
 
 Row = TypeVar("Row", bound=Table)
+Value = TypeVar("Value")
 
 
 class Verbs:
@@ -36,6 +38,18 @@ def now() -> str:
 def moment(text: str) -> datetime:
     """A table's time as a value."""
     return datetime.fromisoformat(text)
+
+
+def stored(time: datetime) -> str:
+    """The inverse of `moment`."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def batches(values: Iterable[Value], size: int = 500) -> Iterator[list[Value]]:
+    """The values in lists that fit into one statement's IN."""
+    left = iter(values)
+    while batch := list(islice(left, size)):
+        yield batch
 
 
 def new_id(session: Session, row: type[Table], prefix: str) -> str:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Quality, Workload
+from profiles.vocabulary import Config, ModelInfo, Quality, Role, Workload
 from tuner import engines
-from tuner.engines.base import Dimension, Phase, Role, Scope
+from tuner.engines.base import Dimension, Phase, Scope
 from tuner.search.space import EngineSpace, Space
 
 SCHEMA_VERSION = 1

@@ -9,10 +9,10 @@ from itertools import combinations
 from probes.effective import Effective
 from probes.machine import Machine
 from probes.topology import Topology
-from profiles.vocabulary import WORKLOADS, Config, ModelInfo, Quality, Setting, Workload
+from profiles.vocabulary import WORKLOADS, Config, ModelInfo, Quality, Role, Setting, Workload
 from tests.benchmarks.landscape import Landscape
 from tests.support.surface import LOSSLESS, RUINED, FakeClock, SurfaceRunner, space_of
-from tuner.engines.base import Phase, Role
+from tuner.engines.base import Phase
 from tuner.engines.llama_cpp.describe import LlamaCpp
 from tuner.measurement import placement
 from tuner.search.space import EngineSpace, Space

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_examples import DEFAULT, FAST, MACHINE, MEASUREMENT, PROFILE, ROUND
+from store_examples import DEFAULT, FAST, MACHINE, PROFILE
 
 from profiles.documents import (
     Format,
@@ -16,13 +16,11 @@ from profiles.documents import (
     profile_document,
     read_machine,
     read_profile,
-    read_study,
-    study_document,
 )
 from profiles.errors import DocumentError
-from profiles.records import StudyRecord, StudyStatus
-from profiles.store import Store, owner_token
-from profiles.vocabulary import Config, Quality, TrialStatus
+from profiles.records import StudyRecord
+from profiles.store import Store
+from profiles.vocabulary import Config, Quality
 
 STYLES: tuple[Format, ...] = ("yaml", "json")
 setting = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -131,27 +129,3 @@ def test_a_machine_is_read_from_what_probe_prints() -> None:
 def test_a_wrong_machine_is_refused(change: dict[str, object], expected: str) -> None:
     with pytest.raises(DocumentError, match=expected):
         read_machine({**machine_document(MACHINE), **change}, "m.json")
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_study_is_written_with_its_trials(store: Store, study: StudyRecord, style: Format) -> None:
-    trial = store.start_trial(study.id, FAST, owner_token(), stage="guided")
-    store.finish_trial(
-        trial.id, TrialStatus.COMPLETE, objective_value=800.0, measurement=MEASUREMENT, rounds=[ROUND]
-    )
-    store.start_trial(study.id, DEFAULT, owner_token())
-    store.finish_study(study.id, StudyStatus.CONFIRMED, {"best": {"id": 1}})
-    text = dumps(study_document(store.study(study.id), store.trials(study.id)), style)
-    read = read_study(loads(text, "x"), "x")
-    assert (read.id, read.status, read.result) == (study.id, StudyStatus.CONFIRMED, {"best": {"id": 1}})
-    assert [found.config.value() for found in read.trials] == [FAST, DEFAULT]
-    assert [found.objective_value for found in read.trials] == [800.0, None]
-    assert read.created_at == study.created_at
-
-
-def test_a_wrong_trial_is_named_by_its_path(store: Store, study: StudyRecord) -> None:
-    store.start_trial(study.id, FAST, owner_token())
-    document = json.loads(dumps(study_document(study, store.trials(study.id)), "json"))
-    document["trials"][0]["status"] = "fine"
-    with pytest.raises(DocumentError, match=r"s\.json: trials\.0\.status: "):
-        read_study(document, "s.json")

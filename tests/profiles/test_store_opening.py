@@ -78,7 +78,7 @@ def test_odd_characters_in_the_path_are_just_characters(tmp_path: Path) -> None:
         ("sqlite://", "give the path of a file"),
         ("sqlite:///:memory:", "give the path of a file"),
         ("nodb://host/x", "nodb"),
-        ("mssql+pyodbc://user:secret@host/x", "driver is installed"),
+        ("mssql+pyodbc://user:secret@host/x", "No module named 'pyodbc'; give a path"),
         ("://", "give a path"),
     ],
 )
@@ -86,6 +86,12 @@ def test_refuses_what_keeps_nothing(place: str, cause: str) -> None:
     with pytest.raises(StoreError, match=f"can't use this storage URL.*{cause}") as caught:
         Store.open(place)
     assert "secret" not in str(caught.value)
+
+
+def test_postgres_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"psycopg.*; pip install 'cputune\[postgres\]', or give a path"):
+        Store.open("postgresql://user:secret@host/x")
 
 
 def test_latest_is_the_head_of_the_revisions_and_each_has_a_fixture() -> None:

@@ -20,6 +20,8 @@ QUERIES: dict[str, Callable[[Store, str], object]] = {
     "studies of a model": lambda store, study: store.studies(
         fingerprint="f", model_digest="m", workload=WORKLOADS["chat"], limit=20
     ),
+    "studies of a workload": lambda store, study: store.studies(workload_name="chat", limit=20),
+    "bundle of a study": lambda store, study: list(store.bundle([study])),
     "trial_counts": lambda store, study: store.trial_counts([study, "s-other"]),
     "trials": lambda store, study: store.trials(study, limit=20),
     "trials by status": lambda store, study: store.trials(study, statuses=set(TrialStatus), limit=20),

@@ -11,7 +11,8 @@ from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.engines.simulated import surface
 from tuner.engines.simulated.describe import Simulated
 from tuner.measurement import placement
-from tuner.measurement.bench import Kind, Measurement
+from tuner.measurement.asked import Kind
+from tuner.measurement.bench import Measurement
 from tuner.search.space import EngineSpace, Space
 
 MODEL = ModelInfo(
@@ -60,6 +61,8 @@ class SurfaceRunner:
         self._fault = fault
         self._last: Config | None = None
         self.measured: list[tuple[Config, frozenset[Phase], int]] = []
+        self.neighbours = 0
+        """Busy processes beside it; rounds say so as a bench's do."""
 
     def measure(
         self,
@@ -88,7 +91,9 @@ class SurfaceRunner:
         """TTFT and inter-token latency without noise."""
         workload = self._space.workload
         world = surface.World(
-            cpus=self._space.machine.effective.cpu_count, wait_policy=str(config.get("wait_policy"))
+            cpus=self._space.machine.effective.cpu_count,
+            wait_policy=str(config.get("wait_policy")),
+            neighbours=self.neighbours,
         )
         settings = config.as_dict()
         ttft_ms = surface.prefill_ms(world, config.variant, settings, workload.prompt_tokens)
@@ -110,5 +115,6 @@ class SurfaceRunner:
             gaps_ms=(decoded,) if decoded else (),
             response_ms=(ttft_ms + sum(decoded),) if kind == "full" else (),
             wall_ms=ttft_ms + sum(decoded),
-            facts={"wall_ns": (ttft_ms + sum(decoded)) * 1e6},
+            facts={"wall_ns": (ttft_ms + sum(decoded)) * 1e6}
+            | ({"neighbour_ns": 1e6} if self.neighbours else {}),
         )

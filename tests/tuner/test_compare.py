@@ -24,7 +24,8 @@ from tests.support.surface import MODEL, space_of
 from tuner.compare import CompareRequest, compare, decide
 from tuner.errors import NothingFeasibleError, UsageError
 from tuner.events import Event
-from tuner.sides import completed, remapped
+from tuner.given import completed
+from tuner.sides import remapped
 
 TIME = Objective("response_ms")
 RATE = Objective("decode_tps", "maximize")

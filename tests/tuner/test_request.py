@@ -12,7 +12,7 @@ import pytest
 from probes.effective import Effective
 from probes.machine import Machine
 from probes.topology import Topology
-from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Limit, Workload
+from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Limit, Objective, Workload
 from tests.support.surface import MODEL
 from tuner.engines.llama_cpp.describe import LlamaCpp
 from tuner.engines.simulated.describe import Simulated
@@ -21,9 +21,12 @@ from tuner.measurement import placement
 from tuner.narrowing import kv_cache_bytes, searched_dimensions, searched_variants
 from tuner.request import (
     SearchRequest,
+    load_text,
     objective_metric,
+    objective_metrics,
     parse_limit,
     parse_limits,
+    parse_load,
     with_lengths,
     with_objective,
 )
@@ -40,6 +43,45 @@ def refused(call: Any, *parts: str) -> None:
     for part in parts:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("quiet", 0.0),
+        ("background", 0.5),
+        ("background:0.3", 0.3),
+        ("background:.25", 0.25),
+        ("background:1", 1.0),
+    ],
+)
+def test_a_load_is_understood_and_written_back(text, share):
+    assert parse_load(text) == share
+    assert parse_load(load_text(share)) == share
+
+
+@pytest.mark.parametrize(
+    "text", ["busy", "background:", "background:0", "background:2", "background:nan", "quiet:0.5", ""]
+)
+def test_e14_another_load_is_refused(text):
+    refused(lambda: parse_load(text), f"'{text}'", "quiet", "background:SHARE")
+
+
+def test_load_weighs_one_objective_only():
+    refused(
+        lambda: SearchRequest(
+            None, CHAT, QUALITY_LEVELS["any"], second_objective="peak_rss_mib", busy_share=0.5
+        ),
+        "--load background",
+        "--limit",
+    )
+
+
+def test_a_misspelt_load_gets_the_nearest_name():
+    refused(lambda: parse_load("backgroud"), "did you mean background?")
 
 
 # --- metrics, lengths ---------------------------------------------------------------------------
@@ -79,6 +121,25 @@ def test_a_limit_that_is_not_understood_says_why(text, parts):
 
 def test_a_limit_given_twice_counts_once():
     assert parse_limits(["ttft_ms<=100", "ttft_ms.p50 <= 100.0"]) == (Limit("ttft_ms", "<=", 100.0),)
+
+
+def test_two_objectives_are_two_metrics_that_differ():
+    assert objective_metrics("ttft_ms") == ("ttft_ms", None)
+    assert objective_metrics("response_ms, peak_rss_mib") == ("response_ms", "peak_rss_mib")
+    assert objective_metrics("response_ms,itl_ms.p95") == ("response_ms", "itl_ms.p95")
+    refused(lambda: objective_metrics("ttft_ms,itl_ms,load_ms"), "one metric or two", "--limit")
+    refused(lambda: objective_metrics("ttft_ms,"), "one metric or two")
+    refused(lambda: objective_metrics("ttft_ms,ttft_ms.p50"), "ttft_ms twice")
+    refused(lambda: objective_metrics("ttft_ms,peak_rss"), "peak_rss", "did you mean peak_rss_mib?")
+    refused(lambda: objective_metrics("peak_rss_mib,ttft_ms"), "peak_rss_mib", "second of two")
+    refused(lambda: objective_metrics("response_ms,ttft_ms.p95"), "ttft_ms.p95", "itl_ms.p95")
+
+
+def test_a_request_with_two_objectives_asks_again_for_both():
+    request = SearchRequest(None, CHAT, QUALITY_LEVELS["any"], second_objective="peak_rss_mib")
+    assert request.objectives == (Objective("response_ms"), Objective("peak_rss_mib"))
+    assert request.options()[:2] == ["--objective", "response_ms,peak_rss_mib"]
+    assert request.to_json()["objective"] == "response_ms,peak_rss_mib"
 
 
 def test_one_objective_at_a_time():

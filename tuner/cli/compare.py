@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-SIDE_HELP = "default, best, a profile's id, or a YAML file."
+SIDE_HELP = "default, best, a profile's id, a YAML file, or a llama-server command."
 
 
 def compare(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from probes.errors import CputuneError, ProbeError
-from profiles.errors import NotFoundError, StoreError
+from profiles.errors import DocumentError, NotFoundError, StoreError
 from tuner.errors import (
     BusyError,
     EngineUnavailableError,
     ModelFileError,
     NothingFeasibleError,
+    ServerError,
     UsageError,
 )
 
@@ -20,16 +21,19 @@ MODEL_UNUSABLE = 4
 NO_ENGINE = 5
 BUSY = 75
 INTERRUPTED = 130
+TERMINATED = 143
 
 _CODES: tuple[tuple[type[CputuneError], int], ...] = (
     (UsageError, ARGUMENTS),
     (ProbeError, ARGUMENTS),
+    (DocumentError, ARGUMENTS),
     (NothingFeasibleError, NOTHING_FEASIBLE),
     (NotFoundError, NOTHING_FEASIBLE),
     (ModelFileError, MODEL_UNUSABLE),
     (EngineUnavailableError, NO_ENGINE),
     (BusyError, BUSY),
     (StoreError, FAILED),
+    (ServerError, FAILED),
 )
 
 

@@ -10,7 +10,7 @@ import typer
 def export(
     profile: Annotated[str, typer.Argument(help="A profile's id, or its beginning.")],
     target: Annotated[
-        str, typer.Option("--format", "-f", help="llama-server, llama-cpp-python, env, yaml or json.")
+        str, typer.Option("--format", "-f", help="llama-server, llama-cpp-python, ollama, env, yaml or json.")
     ] = "llama-server",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from itertools import pairwise
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import typer
 from typer.exceptions import TyperException
@@ -14,14 +16,19 @@ from typer.exceptions import TyperException
 from probes.errors import CputuneError
 from tuner.cli import exit_codes
 from tuner.cli.compare import compare
+from tuner.cli.db import app as db
 from tuner.cli.doctor import doctor
 from tuner.cli.engines import engines
 from tuner.cli.export import export
 from tuner.cli.history import history
+from tuner.cli.invalidate import invalidate
 from tuner.cli.models import app as models
+from tuner.cli.plot import plot
 from tuner.cli.probe import probe
+from tuner.cli.recommend import recommend
 from tuner.cli.search import search
 from tuner.cli.show import show
+from tuner.cli.verify import verify
 
 GO_ON = "interrupted; what was finished is kept: the same command (without --fresh) goes on from there"
 
@@ -36,10 +43,17 @@ app.command()(probe)
 app.command()(engines)
 app.add_typer(models, name="models")
 app.command()(search)
+app.command()(recommend)
 app.command()(compare)
 app.command()(show)
+app.command()(plot)
 app.command()(history)
 app.command()(export)
+app.command()(verify)
+app.command()(invalidate)
+# The one reference to a package above: by name, so that this one does not import it.
+app.command()(import_module("service.commands").serve)
+app.add_typer(db, name="db")
 app.command()(doctor)
 
 
@@ -54,7 +68,16 @@ def main() -> None:
     sys.excepthook = _report_fault
     # Before numpy is loaded: a pool of BLAS threads of our own would disturb the rounds.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run(sys.argv[1:]))
+    terminated: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        terminated.append(number)
+        raise KeyboardInterrupt
+
+    # As Ctrl-C, under an exit code of its own: what was finished is kept, workers end, the line says so.
+    signal.signal(signal.SIGTERM, end)
+    code = run(sys.argv[1:])
+    sys.exit(exit_codes.TERMINATED if terminated and code == exit_codes.INTERRUPTED else code)
 
 
 def _hold_closed_streams() -> None:

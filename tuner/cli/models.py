@@ -8,7 +8,9 @@ import typer
 
 from tuner.cli import exit_codes
 
-app = typer.Typer(help="List, add and prepare models.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, add, pull, prepare and remove models.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command(name="list")
@@ -58,8 +60,8 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            help="A .gguf file (any part of a split one), package:MODULE/PATH, hf:OWNER/REPO[:FILE], or"
-            " shape:NAME for random weights of a published shape."
+            help="A .gguf file (any part of a split one), package:MODULE[/PATH], hf:OWNER/REPO[:FILE],"
+            " ms:OWNER/REPO[:FILE], or shape:NAME for random weights of a published shape."
         ),
     ],
     name: Annotated[
@@ -67,7 +69,7 @@ def add(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Check a model and register it."""
+    """Check a model and register it; weights that are registered already keep their name."""
     from profiles.store import Store
     from tuner.cli.output import print_json
     from tuner.home import Home
@@ -75,14 +77,82 @@ def add(
 
     home = Home.find()
     with Store.open(home.database) as store:
-        found, model = add_model(store, home, source, name)
+        found, model = add_model(store, home, source, name, refresh=True)
     if as_json:
-        print_json({**model.to_json(), "name": name or found.name, "source": found.spec})
+        print_json({**model.to_json(), "source": found.spec})
     else:
         typer.echo(
-            f"{name or found.name}: {model.architecture}, {model.parameter_count / 1e6:.0f} M parameters,"
-            f" {model.bits_per_weight:.2f} bits/weight. Next: cputune search --model {name or found.name}"
+            f"{model.name}: {model.architecture}, {model.parameter_count / 1e6:.0f} M parameters,"
+            f" {model.bits_per_weight:.2f} bits/weight. Next: cputune search --model {model.name}"
         )
+
+
+@app.command()
+def pull(
+    source: Annotated[
+        str,
+        typer.Argument(help="As of models add: hf:OWNER/REPO[:FILE], ms:OWNER/REPO[:FILE], a file, ..."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="The name to register it under [default: the file's].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Bring a model's files into the data folder and register it from there.
+
+    It then no longer needs the hub's cache, or the disk that it came from.
+    """
+    from profiles.store import Store
+    from tuner.cli.output import print_json
+    from tuner.home import Home
+    from tuner.library import pull as bring
+
+    home = Home.find()
+    with Store.open(home.database) as store:
+        found, model = bring(store, home, source, name)
+    if as_json:
+        print_json({**model.to_json(), "source": found.spec, "pulled_from": source})
+    else:
+        typer.echo(
+            f"{model.name}: {found.file_bytes / 2**20:.0f} MiB in {found.path.parent}."
+            f" Next: cputune search --model {model.name}"
+        )
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="A registered name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Forget a model, with the variants that were made of it.
+
+    Its own file is deleted only where cputune pulled or generated it; a file of yours never is. Searches and
+    profiles of it stay in the history, and count again once the model is added again.
+    """
+    from dataclasses import asdict
+
+    from profiles.store import Store
+    from tuner.cli.output import print_json
+    from tuner.home import Home
+    from tuner.library import remove as forget
+
+    home = Home.find()
+    with Store.open(home.database) as store:
+        removed = forget(store, home, name)
+    if as_json:
+        print_json(asdict(removed))
+        return
+    count = len(removed.files)
+    typer.echo(
+        f"{removed.name} is removed: {count} {'file' if count == 1 else 'files'} deleted,"
+        f" {removed.freed_bytes / 2**20:.0f} MiB freed."
+    )
+    if removed.kept_file is not None:
+        typer.echo(f"Its own file is not cputune's, it stays: {removed.kept_file}")
+    if removed.in_use:
+        typer.echo(f"{removed.in_use} made variants are in use and stay until they are dropped for room.")
+    if removed.in_history:
+        typer.echo("Its searches and profiles stay in the history; add the model again to use them.")
 
 
 @app.command()

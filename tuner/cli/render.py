@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Group
 from rich.text import Text
 
 from profiles.metrics import METRICS, base_name
+from tuner.cli.flags import baseline_name, flag_lines, note_lines, the_baseline
+from tuner.cli.front import front_parts
 from tuner.cli.output import show, table
 from tuner.cli.progress import short
 from tuner.engines import NEVER_BY_DEFAULT
+from tuner.measurement.statistics import LOOKS
 from tuner.search.confirm import FEWEST_FOR_A_CLAIM
 
 SHOWN: tuple[tuple[str, str, int], ...] = (
@@ -29,12 +33,16 @@ Document = Mapping[str, Any]
 
 def search_report(document: Document) -> None:
     """The answer of a search: a table, the speed-up with its interval, what to do next."""
-    rows = [("default", document["baseline"])]
+    rows = [(baseline_name(document), document["baseline"])]
     if document["best"] is not None:
         rows.append(("best", document["best"]))
     rows += [(f"{place}.", result) for place, result in enumerate(document["runners_up"], start=2)]
     heading = f"{document['model']['name']}, {document['workload']['name']} on {document['machine']['label']}"
-    show(results_table(heading, rows, document["baseline"]), *(Text(line) for line in conclusion(document)))
+    same = f"as {the_baseline(document)}"
+    answer = results_table(heading, rows, document["baseline"], same)
+    show(answer, *front_parts(document), *(Text(line) for line in conclusion(document)))
+    for line in flag_lines(document):
+        typer.echo(line)
 
 
 def results_table(
@@ -81,14 +89,16 @@ def conclusion(document: Document) -> list[str]:
     """What was found, how sure that is, and what to type next."""
     lines = []
     status, speedup = document["status"], document["speedup"]
+    baseline = the_baseline(document)
+    the = baseline[0].upper() + baseline[1:]
     if status == "infeasible":
         lines.append(
             "Nothing feasible: no configuration that was tried keeps the quality level and the limits."
         )
-        lines += [f"The default does not keep {reason}." for reason in document.get("default_unkept", ())]
+        lines += [f"{the} does not keep {reason}." for reason in document.get("default_unkept", ())]
         nearest = document.get("nearest")
         if nearest:
-            settings = settings_line(nearest["config"], document["baseline"]["config"], "as the default")
+            settings = settings_line(nearest["config"], document["baseline"]["config"], f"as {baseline}")
             lines.append(f"Nearest: {nearest['engine']} {nearest['variant']} ({settings})")
             lines += [f"  does not keep {broken}" for broken in nearest["broken"]]
         tried = sum(document["trials"].values())
@@ -96,35 +106,56 @@ def conclusion(document: Document) -> list[str]:
         lines.append(f"  cputune show --trials {document['study']}")
         return lines
     if speedup is not None:
-        lines.append(speedup_line(status, speedup))
+        lines.append(speedup_line(status, speedup, baseline))
     elif document["unconfirmed"]:
-        lines.append(
-            f"What was found could not be confirmed ({document['unconfirmed']}): the default is published."
-        )
+        instead = "keep it" if document.get("from") else "the default is published"
+        lines.append(f"What was found could not be confirmed ({document['unconfirmed']}): {instead}.")
     if document["default_failure"] is not None:
-        lines.append(f"The default itself does not run here ({document['default_failure']}):")
+        lines.append(f"{the} itself does not run here ({document['default_failure']}):")
         lines.append("compared with the nearest configuration that does.")
     for reason in document.get("default_unkept", ()):
-        lines.append(f"The default may not be used: {reason}.")
+        lines.append(f"{the} may not be used: {reason}.")
+    lines += note_lines(document)
     if document["best"]["engine"] in NEVER_BY_DEFAULT:
         lines.append("These are the simulated engine's made-up numbers: they say nothing about your model.")
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
+    lines += under_load(document)
     lines += beside(document)
     trials = document["trials"]
     counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
+    is_shape = document["model"]["source"].startswith("shape:")
+    judged = "not measured, since the weights are random" if is_shape else "relative to your file"
     lines.append(
         f"Trials: {counted or 'none'}; {document['dropped_rounds']} rounds dropped;"
-        f" {document['elapsed_s']:.0f} s; quality is relative to your file."
+        f" {document['elapsed_s']:.0f} s; quality is {judged}."
     )
-    lines.append(f"Profile {document['best']['profile_id']} is published. Next:")
+    profile = document["best"]["profile_id"]
+    lines.append(f"Profile {profile} is published. Next:" if profile else "Next:")
     again = " ".join(["cputune search", *document["options"]])
     if status != "confirmed":
         lines.append(f"  {again} --budget 5m      more time for a surer answer")
-    lines.append(f"  cputune show {document['best']['profile_id']} --trials")
-    lines.append(f"  cputune export {document['best']['profile_id']}      start llama-server with it")
+    lines.append(f"  cputune show {profile or document['study']} --trials")
+    if profile:
+        lines.append(f"  cputune export {profile}      start llama-server with it")
     lines.append(f"  {again} --fresh      start anew")
     return lines
+
+
+def under_load(document: Document) -> Iterator[str]:
+    """Both times of the default and the best, where those under load counted."""
+    load = document.get("load", {"mode": "quiet"})
+    if load["mode"] == "quiet":
+        return
+    metric = document["objective"]
+    share = 100 * load["busy_share"]
+    yield f"Made best: {metric}, {100 - share:.0f} % of it quiet and {share:.0f} % beside a busy neighbour."
+    for side in ("baseline", "best"):
+        quiet, busy = (
+            "not measured" if value is None else METRICS[metric].format(value)
+            for value in (load[side]["quiet"], load[side]["busy"])
+        )
+        yield f"  {'default' if side == 'baseline' else side}: {quiet} quiet, {busy} beside the neighbour"
 
 
 def beside(document: Document) -> Iterator[str]:
@@ -145,19 +176,22 @@ def beside(document: Document) -> Iterator[str]:
         )
 
 
-def speedup_line(status: str, speedup: Document) -> str:
+def speedup_line(status: str, speedup: Document, baseline: str = "the default") -> str:
     """The ratio with its interval and confidence."""
     pairs = speedup["pairs"]
+    is_own = baseline != "the default"
     if status == "no_gain" and not pairs:
-        return "The default is the best that was found; it is published as it is."
+        end = "keep it" if is_own else "it is published as it is"
+        return f"{baseline[0].upper()}{baseline[1:]} is the best that was found; {end}."
     few = f"too few for a claim, {FEWEST_FOR_A_CLAIM} are needed; "
     claim = {
         "confirmed": "confirmed",
         "provisional": "provisional",
-        "no_gain": f"{few if pairs < FEWEST_FOR_A_CLAIM else 'no gain shown, '}the default is published",
+        "no_gain": f"{few if pairs < FEWEST_FOR_A_CLAIM else 'no gain shown, '}"
+        + ("keep it" if is_own else "the default is published"),
     }[status]
     interval = f"{speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %"
-    return f"{speedup['ratio']:.2f}x the speed of the default ({interval}, {pairs} pairs; {claim})."
+    return f"{speedup['ratio']:.2f}x the speed of {baseline} ({interval}, {pairs} pairs; {claim})."
 
 
 def comparison_report(document: Document) -> None:
@@ -168,6 +202,18 @@ def comparison_report(document: Document) -> None:
     show(results_table(heading, rows, a, "as a"), *(Text(line) for line in comparison_conclusion(document)))
 
 
+def unresolved(document: Document) -> str:
+    """What would resolve a comparison: so many more pairs, as far as a comparison runs them."""
+    needed, pairs = document["pairs_needed"], document["pairs"]
+    if needed is None:
+        return "Too few pairs to say how many would resolve it: a longer --budget gives more."
+    more = max(needed - pairs, 1)
+    about = f"About {more} more pairs would resolve it"
+    if pairs + more <= LOOKS[-1]:
+        return f"{about}: a longer --budget gives them."
+    return f"{about}, and a comparison ends at {LOOKS[-1]}: only a quieter machine may help."
+
+
 def comparison_conclusion(document: Document) -> list[str]:
     """The verdict with its interval, and what would resolve it."""
     ratio, metric = document["ratio"], document["metric"]
@@ -175,7 +221,7 @@ def comparison_conclusion(document: Document) -> list[str]:
         "a": f"a ({document['a']['name']}) is better",
         "b": f"b ({document['b']['name']}) is better",
         "no difference": "no difference: they are shown to be within 2 %",
-        "not resolved": "not resolved: more pairs are needed",
+        "not resolved": "not resolved",
     }[document["verdict"]]
     interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} at {100 * ratio['confidence']:.1f} %"
     lines = [
@@ -186,5 +232,5 @@ def comparison_conclusion(document: Document) -> list[str]:
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy.")
     if document["verdict"] == "not resolved":
-        lines.append("A longer --budget, or a quiet machine, may resolve it.")
+        lines.append(unresolved(document))
     return lines

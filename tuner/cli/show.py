@@ -1,4 +1,4 @@
-"""`cputune show`: a study or a published profile."""
+"""`cputune show`: a study or a published profile, and why it won."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ def show(
     trials: Annotated[bool, typer.Option("--trials", help="List the study's trials.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show a study or a profile, and how its trials ended."""
+    """Show a study or a profile in full, and why it won.
+
+    What each setting is worth around the best, which settings matter, what would help next, and which
+    trials were lost.
+    """
     from profiles.store import Store
     from tuner.cli import output
     from tuner.home import Home
@@ -35,7 +39,7 @@ def show(
 def _document(
     store: Store, study: StudyRecord, profile: ProfileRecord | None, trials: tuple[TrialRecord, ...]
 ) -> dict[str, Any]:
-    answer = profile.facts.get("document") if profile else study.result
+    answer: Any = profile.facts.get("document") if profile else study.result
     document: dict[str, Any] = {
         "study": study.id,
         "name": study.name,
@@ -47,6 +51,12 @@ def _document(
         "engine_builds": dict(study.engine_builds),
         "trial_counts": {str(k): v for k, v in store.trial_counts([study.id])[study.id].items()},
         "answer": answer or None,
+        "invalidated": [
+            f"{published.id} {published.invalidated}"
+            for published in store.profiles(study_id=study.id)
+            if published.invalidated is not None
+        ],
+        **_explained(store, study, profile, answer or {}),
     }
     if profile is not None:
         document["profile"] = {
@@ -64,8 +74,25 @@ def _document(
     return document
 
 
+def _explained(
+    store: Store, study: StudyRecord, profile: ProfileRecord | None, answer: dict[str, Any]
+) -> dict[str, Any]:
+    """The explanation; None, with a note, where an engine of the study is not known here."""
+    from tuner.errors import UsageError
+    from tuner.search.recorded import recorded
+    from tuner.why import explanation
+
+    try:
+        found = recorded(store, study)
+    except UsageError as error:
+        return {"explanation": None, "note": f"it can't be explained here: {error}"}
+    best = profile.config if profile else found.best
+    return {"explanation": explanation(found, best, answer), "note": None}
+
+
 def _trial(trial: TrialRecord) -> dict[str, Any]:
     return {
+        "id": trial.id,
         "number": trial.number,
         "status": str(trial.status),
         "reason": trial.reason,
@@ -81,36 +108,46 @@ def _print(document: dict[str, Any]) -> None:
     from rich.text import Text
 
     from tuner.cli import output
+    from tuner.cli.explained import explanation_report
     from tuner.cli.render import search_report
+    from tuner.cli.resources import resources_report
 
     counts = ", ".join(f"{count} {status}" for status, count in document["trial_counts"].items())
     output.show(
         Text(f"study {document['study']} ({document['name']}): {document['status']}, {counts or 'no'} trials")
     )
-    if document.get("profile", {}).get("invalidated"):
-        output.show(Text(f"This profile can't be trusted: it {document['profile']['invalidated']}"))
+    for line in document["invalidated"]:
+        output.show(Text(f"Not to be trusted: {line}"))
     if document["answer"]:
         search_report(document["answer"])
+        resources_report(document["answer"])
+    if document["explanation"]:
+        explanation_report(document["explanation"])
+    elif document["note"]:
+        output.show(Text(f"\n{document['note'].capitalize()}"))
     if "trials" in document:
         output.show(trials_table(document["trials"]))
 
 
 def trials_table(trials: list[dict[str, Any]]) -> object:
-    """The trials, with those settings only that vary among them."""
+    """The trials, with those settings only that differ from the first trial's, which is the default."""
     from tuner.cli.output import table
-    from tuner.cli.progress import short
 
-    names = sorted({name for trial in trials for name in trial["config"]})
-    varying = [name for name in names if len({str(trial["config"].get(name)) for trial in trials}) > 1]
+    first = trials[0]["config"]
     rows = (
         (
             str(trial["number"]),
             trial["status"],
             "-" if trial["value"] is None else f"{trial['value']:.1f}",
             trial["variant"],
-            *(short(trial["config"].get(name, "-")) for name in varying),
-            trial["reason"] or "",
+            _differing(trial["config"], first) + (f": {trial['reason']}" if trial["reason"] else ""),
         )
         for trial in trials
     )
-    return table(None, (">#", "status", ">value", "variant", *varying, "reason"), rows)
+    return table("Trials", (">#", "status", ">value", "variant", "differs from trial 0 in"), rows)
+
+
+def _differing(settings: dict[str, Any], first: dict[str, Any]) -> str:
+    from tuner.cli.render import settings_line
+
+    return settings_line(settings, first, "-")

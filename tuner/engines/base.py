@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Setting, Workload
+from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,16 +22,6 @@ class Scope(IntEnum):
     CONTEXT = 1
     LOAD = 2
     PROCESS = 3
-
-
-class Role(StrEnum):
-    """What a setting is about; decides how a foreign profile's value is re-mapped to this machine."""
-
-    THREADS = "threads"
-    BATCH = "batch"
-    KV = "kv"
-    WEIGHTS = "weights"
-    PLACEMENT = "placement"
 
 
 class Phase(StrEnum):
@@ -200,8 +190,11 @@ class Session(Protocol):
     def built(self) -> Built:
         """Version, build and facts of the loaded engine."""
 
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of a text, with the model's own leading token where it wants one."""
+    def tokenize(self, text: str, *, leading: bool = True) -> list[int]:
+        """Token ids of a text, with the model's own leading token where it wants one.
+
+        Without `leading` the text continues another one.
+        """
 
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """The bytes of some tokens; may end inside a UTF-8 character."""
@@ -229,6 +222,10 @@ class Session(Protocol):
 
     def cancel(self, sequence: int) -> None:
         """Drop a sequence, running or finished; unknown ids are ignored."""
+
+    def reused(self, sequence: int) -> int:
+        """Prompt tokens of a sequence that were not computed, being in the cache; asked before the next
+        one takes its slot."""
 
     def now_ns(self) -> int:
         """The clock that the loop is timed by."""

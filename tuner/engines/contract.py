@@ -19,10 +19,10 @@ from typing import cast
 import pytest
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Setting, Workload
+from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
 from tuner import process
 from tuner.engines import resolve
-from tuner.engines.base import Dimension, Engine, EngineError, Role, Sampling, Scope, Session, Token
+from tuner.engines.base import Dimension, Engine, EngineError, Sampling, Scope, Session, Token
 
 HEAVY = ("llama_cpp", "numpy", "onnxruntime", "openvino", "torch", "transformers", "optuna", "sqlmodel")
 WORKLOADS = (Workload("one", 96, 16), Workload("many", 48, 16, streams=3, objective="decode_tps"))
@@ -241,7 +241,7 @@ class EngineContract:
         assert [token.token for token in one] == [token.token for token in two]
 
     def test_a_reused_prefix_changes_time_only(self, open_session: Callable[[int, int], Session]) -> None:
-        """S12: without `reuse_prefix` the same prompt again is computed again."""
+        """S12: without `reuse_prefix` the same prompt again is computed again; what was reused is told."""
         session = open_session(224, 1)
         times, outputs = [], []
         for reuse in (False, False, True):
@@ -251,6 +251,7 @@ class EngineContract:
             while not got:
                 got = session.step()
             times.append(session.now_ns() - begun)
+            assert session.reused(sequence) == (159 if reuse else 0)
             outputs.append([token.token for token in got + finish(session, [sequence])[0]])
         assert outputs[0] == outputs[1]
         assert len(outputs[2]) == 4
@@ -282,6 +283,7 @@ class EngineContract:
         session = open_session(128, 1)
         text = "the quick brown fox"
         assert text.encode() in session.detokenize(session.tokenize(text))
+        assert session.detokenize(session.tokenize(text, leading=False)) == text.encode()
         if model.has_chat_template:
             assert text in (session.chat_prompt([{"role": "user", "content": text}]) or "")
 

@@ -52,14 +52,19 @@ class Launch:
         return default if value is None else value
 
     @property
+    def slots(self) -> int:
+        """How many of the streams run at a time; the others wait for their turn."""
+        return int(self.setting("active_streams", self.streams))
+
+    @property
     def batch(self) -> int:
         """Tokens of the logical batch."""
         return max(LEAST_BATCH, int(self.setting("n_ubatch", LEAST_BATCH)))
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The environment of the wait policy."""
-        return placement.WAIT_POLICIES[str(self.setting("wait_policy", "default"))]
+        """What the environment must hold before the program starts."""
+        return placement.variables(self.config)
 
     @property
     def node(self) -> int | None:

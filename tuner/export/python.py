@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tuner.export.launch import LLAMA_CPP, Launch, comments
 
+_BEFORE_START = ("GLIBC_TUNABLES",)
+"""The C library reads them when the process starts."""
+
 
 def as_python(launch: Launch) -> str:
     """A script that runs as it is: it loads the model and answers one prompt.
@@ -43,14 +46,19 @@ def as_python(launch: Launch) -> str:
 
 def _before_import(launch: Launch) -> str:
     """The threads' runtime reads both when it is loaded, so they are set before the import."""
-    lines = [f'os.environ["{name}"] = "{value}"\n' for name, value in launch.variables.items()]
+    here = {name: value for name, value in launch.variables.items() if name not in _BEFORE_START}
+    lines = [f'os.environ["{name}"] = "{value}"\n' for name, value in here.items()]
     if launch.cpus is not None:
         lines.append(f"os.sched_setaffinity(0, {{{', '.join(map(str, launch.cpus))}}})\n")
     return f"import os\n\n{''.join(lines)}\n" if lines else ""
 
 
 def _unsaid(launch: Launch) -> tuple[str, ...]:
-    found = []
+    found = [
+        f"start Python with {name}={value} in its environment: later is too late"
+        for name, value in launch.variables.items()
+        if name in _BEFORE_START
+    ]
     if not launch.setting("repack", True):
         found.append("Llama has no argument that switches weight repacking off (repack=false): it repacks")
     if launch.streams > 1:

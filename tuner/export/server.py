@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from tuner.export.launch import LLAMA_CPP, Launch, comments, cpu_list
 
@@ -11,7 +10,9 @@ _VARIABLES = {
     "-m": "MODEL", "-c": "CTX_SIZE", "-np": "N_PARALLEL", "-t": "THREADS", "-b": "BATCH", "-ub": "UBATCH",
     "-fa": "FLASH_ATTN", "-ctk": "CACHE_TYPE_K", "-ctv": "CACHE_TYPE_V", "--load-mode": "LOAD_MODE",
 }  # fmt: skip
-_SWITCHES = {"--swa-full": ("SWA_FULL", "1"), "--no-repack": ("REPACK", "off")}
+_SWITCHES = {
+    "--swa-full": ("SWA_FULL", "1"), "--no-repack": ("REPACK", "off"), "-kvu": ("KV_UNIFIED", "1"),
+}  # fmt: skip
 _OLDER = {
     "none": "--no-mmap",
     "mmap+mlock": "--mlock",
@@ -20,47 +21,31 @@ _OLDER = {
 """--load-mode in the words of builds that don't know it yet."""
 
 
-@dataclass(frozen=True)
-class FlagChange:
-    """One flag that two launches have differently; None where one of them lacks it."""
-
-    flag: str
-    before: str | None
-    after: str | None
-
-    def __str__(self) -> str:
-        if self.before is None:
-            return f"+ {f'{self.flag} {self.after}'.strip()}"
-        if self.after is None:
-            return f"- {f'{self.flag} {self.before}'.strip()}"
-        return f"  {self.flag} {self.before} -> {self.after}"
-
-
 def as_llama_server(launch: Launch) -> str:
     """A shell command under its remarks; wait policy and placement come before the program's name."""
     launch.require(LLAMA_CPP, "llama-server")
     words = [f"{name}={value}" for name, value in launch.variables.items()]
-    words += [*_prefix(launch), "llama-server"]
+    words += [*prefix(launch), "llama-server"]
     lines = [" ".join(words)]
     lines += [f"{flag} {shlex.quote(value)}" if value else flag for flag, value in flags(launch).items()]
-    return comments((*launch.remarks, *_notes(launch))) + " \\\n  ".join(lines) + "\n"
+    return comments((*launch.remarks, *unsaid(launch))) + " \\\n  ".join(lines) + "\n"
 
 
 def as_environment(launch: Launch) -> str:
     """Variables that llama-server reads, one a line, as for `docker run --env-file`."""
     launch.require(LLAMA_CPP, "llama-server")
     lines = [f"{name}={value}" for name, value in launch.variables.items()]
-    unsaid = []
+    found = []
     for flag, value in flags(launch).items():
         if flag in _VARIABLES:
             lines.append(f"LLAMA_ARG_{_VARIABLES[flag]}={value}")
         elif flag in _SWITCHES:
             lines.append("LLAMA_ARG_{}={}".format(*_SWITCHES[flag]))
         else:
-            unsaid.append(f"no variable says {flag} {value}: give the flag itself")
+            found.append(f"no variable says {flag} {value}: give the flag itself")
     if launch.cpus is not None:
-        unsaid.append(f"no variable says where it runs: start it on CPUs {cpu_list(launch.cpus)}")
-    return comments((*launch.remarks, *unsaid, *_notes(launch))) + "\n".join(lines) + "\n"
+        found.append(f"no variable says where it runs: start it on CPUs {cpu_list(launch.cpus)}")
+    return comments((*launch.remarks, *found, *unsaid(launch))) + "\n".join(lines) + "\n"
 
 
 def flags(launch: Launch) -> dict[str, str]:
@@ -68,8 +53,8 @@ def flags(launch: Launch) -> dict[str, str]:
     the default is the same in every release."""
     found = {
         "-m": launch.model_path,
-        "-c": str(launch.context_tokens * launch.streams),
-        "-np": str(launch.streams),
+        "-c": str(launch.context_tokens * launch.slots),
+        "-np": str(launch.slots),
         "-t": str(launch.setting("n_threads", 1)),
         "-tb": str(launch.setting("n_threads_batch", launch.setting("n_threads", 1))),
         "-b": str(launch.batch),
@@ -81,6 +66,8 @@ def flags(launch: Launch) -> dict[str, str]:
             found[flag] = str(launch.setting(name, "f16"))
     if launch.setting("swa_full", False):
         found["--swa-full"] = ""
+    if launch.setting("kv_unified", False):
+        found["-kvu"] = ""
     if not launch.setting("repack", True):
         found["--no-repack"] = ""
     mode = _load_mode(launch)
@@ -89,25 +76,8 @@ def flags(launch: Launch) -> dict[str, str]:
     return found
 
 
-def diff_of_flags(before: Launch, after: Launch) -> tuple[FlagChange, ...]:
-    """What to change in a llama-server command to go from one launch to another, the file included."""
-    old, new = flags(before), flags(after)
-    prefixes = (" ".join(_before_program(before)), " ".join(_before_program(after)))
-    changes = [
-        FlagChange(flag, old.get(flag), new.get(flag))
-        for flag in dict.fromkeys((*old, *new))
-        if old.get(flag) != new.get(flag)
-    ]
-    if prefixes[0] != prefixes[1]:
-        changes.append(FlagChange("(before the program)", prefixes[0] or None, prefixes[1] or None))
-    return tuple(changes)
-
-
-def _before_program(launch: Launch) -> list[str]:
-    return [*(f"{name}={value}" for name, value in launch.variables.items()), *_prefix(launch)]
-
-
-def _prefix(launch: Launch) -> list[str]:
+def prefix(launch: Launch) -> list[str]:
+    """The launcher of the placement, with its words; none where it may run anywhere."""
     if launch.node is not None:
         return ["numactl", f"--cpunodebind={launch.node}", "--localalloc"]
     return [] if launch.cpus is None else ["taskset", "-c", cpu_list(launch.cpus)]
@@ -118,8 +88,13 @@ def _load_mode(launch: Launch) -> str:
     return "+".join(parts) or "none"
 
 
-def _notes(launch: Launch) -> tuple[str, ...]:
+def unsaid(launch: Launch) -> tuple[str, ...]:
+    """What flags can't say of a launch, and what older builds say otherwise."""
+    found = []
     mode = _load_mode(launch)
-    if mode not in _OLDER:
-        return ()
-    return (f"builds before --load-mode say {_OLDER[mode]} instead",)
+    if mode in _OLDER:
+        found.append(f"builds before --load-mode say {_OLDER[mode]} instead")
+    chunk = int(launch.setting("prefill_chunk", launch.batch))
+    if chunk < launch.batch:
+        found.append(f"no flag says prefill_chunk={chunk}: llama-server fills its batch with prompts")
+    return tuple(found)

@@ -77,10 +77,15 @@ def _unavailable(engine: Engine, reason: str) -> Availability:
     return Availability(engine.name, False, reason=reason)
 
 
+COMPILED = frozenset({"llama_cpp"})
+"""Engines whose packages come as source code only."""
+
+
 def _missing(engine: Engine, module: str) -> str:
     if engine.name in BUILT_IN:
         extra = engine.name.replace("_", "-")
-        return f"the package of '{module}' is not installed: pip install 'cputune[{extra}]'"
+        needs = " (compiled on your machine: needs a C and a C++ compiler)" if engine.name in COMPILED else ""
+        return f"the package of '{module}' is not installed: pip install 'cputune[{extra}]'{needs}"
     return f"the package of '{module}' is not installed"
 
 

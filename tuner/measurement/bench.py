@@ -7,20 +7,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Self, cast
 
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, RoundSamples, Setting, TrialStatus, Workload
 from tuner.engines.base import BOTH_PHASES, Engine, Phase, Scope
 from tuner.errors import WorkerError
-from tuner.measurement import contamination, placement
+from tuner.measurement import collapse, contamination, counters, placement
+from tuner.measurement.asked import ABORTED, BATCH_TOKENS, Ask, Kind, ask_of, busy_threads, samples_of
 from tuner.measurement.isolation import Deadlines, Worker
+from tuner.measurement.neighbour import Neighbour
+from tuner.measurement.pagecache import cached_share
 from tuner.measurement.prompts import Prompts
-
-Kind = Literal["short", "full"]
 
 WARM_UP_PROMPT_TOKENS = 16
 WARM_UP_OUTPUT_TOKENS = 4
@@ -28,6 +28,8 @@ RETRIES = 3
 """Rounds that a measurement may run beyond those asked, for contaminated ones, unless told otherwise."""
 SLOWEST = 20.0
 """A round this many times slower than any of its kind before is taken for hung."""
+GIVEN_UP = 2
+"""Rounds of a measurement that may be given up for a collapse; further ones run to their end."""
 _HISTORY = 50
 
 
@@ -71,9 +73,12 @@ class _Opened:
     worker: Worker
     config: Config
     load_ms: float
+    file_cached: float | None = None
+    """The share of the model file that was in the page cache before the load."""
     first_request_ms: float | None = None
     effective: Mapping[str, Setting] | None = None
-    prefilled: list[list[int]] | None = None
+    cached: list[list[int]] | None = None
+    """What its context holds of the last round."""
 
 
 class Bench:
@@ -107,6 +112,8 @@ class Bench:
         self._deadlines = deadlines or Deadlines()
         self._memory_bytes = memory_bytes
         self._remaining_s = remaining_s or (lambda: float("inf"))
+        self.neighbour: Neighbour | None = None
+        """One of our own that runs beside the rounds; what it causes is no contamination."""
         self._opened: _Opened | None = None
         self._scopes: dict[str, Mapping[str, Scope]] = {}
         self._slowest_s: dict[tuple[Kind, frozenset[Phase]], float] = {}
@@ -120,15 +127,16 @@ class Bench:
         kind: Kind = "short",
         phases: frozenset[Phase] = BOTH_PHASES,
         fresh: bool = False,
-        short_tokens: int = 20,
+        short_tokens: int | None = None,
         retries: int = RETRIES,
     ) -> Measurement:
         """Run `rounds` clean rounds on a configuration, and at most `retries` more for contaminated ones.
 
-        A full round runs the whole workload. A short one prefills a new prompt of the workload's length
-        and decodes `short_tokens`; {PREFILL} alone ends at the first token, {DECODE} alone goes on after
-        a prompt that is prefilled already and has no TTFT. `fresh` starts a new process. The first
-        requests of a new context are a warm-up and are not among the rounds.
+        A full round runs the whole workload. A short one prefills a new prompt of its length and decodes
+        `short_tokens` in the middle of the answer (`asked.ask_of`); {PREFILL} alone ends at the first token,
+        {DECODE} alone goes on after a prompt that is prefilled already and has no TTFT. `fresh` starts a new
+        process. A new context's first requests are a warm-up and no rounds. A round that collapses is given
+        up, and repeated when the machine is quiet.
 
         Raises WorkerError with the status that the trial ends with; the worker is gone then.
         """
@@ -138,19 +146,34 @@ class Bench:
         try:
             opened, switched = self._bring_to(config, fresh)
             ran: list[RoundSamples] = []
-            generation_s, clean, left = 0.0, 0, rounds + retries
+            generation_s, clean, given_up, left = 0.0, 0, 0, rounds + retries
             while clean < rounds and left > 0:
-                samples = self._round(opened, kind, phases, short_tokens)
+                ask = ask_of(
+                    self._workload,
+                    kind,
+                    phases,
+                    self._prompts,
+                    cached=opened.cached,
+                    tokens=short_tokens,
+                    prefill_chunk=int(config.get("prefill_chunk") or BATCH_TOKENS),
+                )
+                is_watched = retries > 0 and given_up < GIVEN_UP and self.neighbour is None
+                samples = self._round(
+                    opened, kind, ask, phases, self._busy_threads(config) if is_watched else 0
+                )
                 ran.append(samples)
-                generation_s += samples.wall_ms / 1000
+                generation_s += samples.facts.get("wall_ns", 0.0) / 1e9
                 clean += samples.dropped is None
                 left -= 1
+                if ABORTED in samples.facts:
+                    given_up += 1
+                    self._wait_for_quiet()
             memory = opened.worker.request("memory", {}, self._limit_s(self._deadlines.start_s))
         except BaseException:
             self._drop()
             raise
         effective = opened.effective or {}
-        requested = self._own_settings(config)
+        requested = _readable(config)
         return Measurement(
             rounds=tuple(ran),
             requested=requested,
@@ -221,6 +244,8 @@ class Bench:
     def _open(self, config: Config) -> _Opened:
         affinity = placement.affinity(config, self._machine)
         self._log_directory.mkdir(parents=True, exist_ok=True)
+        path = self._path_of(config)
+        file_cached = cached_share(path)
         worker = Worker.start(
             self._engine_of(config.engine),
             environment=placement.environment(config),
@@ -231,7 +256,7 @@ class Bench:
         )
         try:
             loaded = worker.load(
-                self._path_of(config),
+                path,
                 self._own_settings(config, lambda scope: scope >= Scope.LOAD),
                 self._deadlines,
                 affinity=affinity,
@@ -240,7 +265,7 @@ class Bench:
         except BaseException:
             worker.kill()
             raise
-        return _Opened(worker, config, load_ms=float(cast("float", loaded["load_ms"])))
+        return _Opened(worker, config, float(cast("float", loaded["load_ms"])), file_cached)
 
     def _configure(self, opened: _Opened, config: Config, *, anew: bool) -> None:
         context_tokens = max(self._workload.context_tokens, WARM_UP_PROMPT_TOKENS + WARM_UP_OUTPUT_TOKENS)
@@ -257,7 +282,7 @@ class Bench:
         opened.effective = cast("Mapping[str, Setting]", answer["effective"])
         self._check_effective(config, opened)
         if anew:
-            opened.prefilled = None
+            opened.cached = None
             # The peak is the new context's own, without what making it took.
             opened.worker.request("reset_peak", {}, self._limit_s(self._deadlines.start_s))
             self._warm_up(opened)
@@ -266,7 +291,7 @@ class Bench:
         effective = opened.effective or {}
         wrong = [
             f"{name}={value} was asked, the engine has {effective[name]}"
-            for name, value in self._own_settings(config).items()
+            for name, value in _readable(config).items()
             if name in effective and effective[name] != value
         ]
         if wrong:
@@ -286,67 +311,73 @@ class Bench:
 
     def _warm_up(self, opened: _Opened) -> None:
         prompts = self._prompts.draw(self._workload.streams, WARM_UP_PROMPT_TOKENS)
-        times, _ = self._run(opened, prompts, WARM_UP_OUTPUT_TOKENS, False, self._deadlines.run_s)
+        warm_up = Ask(prompts, WARM_UP_OUTPUT_TOKENS)
+        times, _, _ = self._run(opened, warm_up, self._deadlines.run_s, watched_threads=0)
         if opened.first_request_ms is None:
             opened.first_request_ms = max(stream[-1] for stream in times) / 1e6
 
     def _round(
-        self, opened: _Opened, kind: Kind, phases: frozenset[Phase], short_tokens: int
+        self, opened: _Opened, kind: Kind, ask: Ask, phases: frozenset[Phase], watched_threads: int
     ) -> RoundSamples:
-        workload = self._workload
-        decode_only = phases == {Phase.DECODE}
-        if kind == "full":
-            output_tokens = workload.output_tokens
-        else:
-            output_tokens = 1 if phases == {Phase.PREFILL} else min(short_tokens, workload.output_tokens)
-        if decode_only and opened.prefilled is not None:
-            prompts = opened.prefilled
-        else:
-            prompts = self._prompts.draw(workload.streams, workload.prompt_tokens)
         began = time.monotonic()
         deadline_s = self._round_deadline_s(kind, phases)
-        times, facts = self._run(opened, prompts, output_tokens, decode_only, deadline_s)
-        opened.prefilled = prompts
-        self._remember_s(kind, phases, time.monotonic() - began)
-        dropped = contamination.judge(facts, self._history)
+        times, facts, dropped = self._run(opened, ask, deadline_s, watched_threads)
+        opened.cached = ask.cached
         if dropped is None:
+            self._remember_s(kind, phases, time.monotonic() - began)
+            dropped = contamination.judge(facts, self._history)
+        else:
+            facts = {**facts, ABORTED: 1.0}
+        if dropped is None and not self.neighbour:
             self._history.append(facts)
-        return RoundSamples(
-            kind=kind,
-            ttft_ms=() if decode_only else tuple(stream[0] / 1e6 for stream in times),
-            gaps_ms=tuple(
-                tuple((later - earlier) / 1e6 for earlier, later in pairwise(stream)) for stream in times
-            ),
-            response_ms=tuple(stream[-1] / 1e6 for stream in times) if kind == "full" else (),
-            wall_ms=max(stream[-1] for stream in times) / 1e6,
-            dropped=dropped,
-            facts={**facts, "output_tokens": float(sum(map(len, times)))},
-        )
+        if opened.file_cached is not None:
+            facts = {**facts, "file_cached": opened.file_cached}
+        return samples_of(kind, ask, times, facts, dropped)
 
     def _run(
-        self,
-        opened: _Opened,
-        prompts: list[list[int]],
-        output_tokens: int,
-        reuse_prefix: bool,
-        deadline_s: float,
-    ) -> tuple[Sequence[Sequence[int]], Mapping[str, float]]:
+        self, opened: _Opened, ask: Ask, deadline_s: float, watched_threads: int
+    ) -> tuple[Sequence[Sequence[int]], Mapping[str, float], str | None]:
+        """The times of the tokens, the counters, and why the round was given up if it was."""
+        ran_ns = self.neighbour.ran_ns() if self.neighbour else 0
         answer = opened.worker.request(
             "round",
-            {"prompts": prompts, "output_tokens": output_tokens, "reuse_prefix": reuse_prefix},
+            {
+                "prompts": ask.prompts,
+                "output_tokens": ask.output_tokens,
+                "reuse_prefix": ask.reuse_prefix,
+                "deeper": ask.deeper,
+                "neighbours": int(self.neighbour is not None),
+                "watched_threads": watched_threads,
+            },
             self._limit_s(deadline_s),
         )
+        facts = dict(cast("Mapping[str, float]", answer["facts"]))
+        if self.neighbour:
+            facts["neighbour_ns"] = float(max(self.neighbour.ran_ns() - ran_ns, 1))
         times = cast("Sequence[Sequence[int]]", answer["token_ns"])
-        if [len(stream) for stream in times] != [output_tokens] * len(prompts):
+        collapsed = cast("str | None", answer["collapsed"])
+        if collapsed is None and [len(stream) for stream in times] != [ask.output_tokens] * len(ask.prompts):
             lengths = ", ".join(str(len(stream)) for stream in times)
             raise WorkerError(
-                TrialStatus.INVALID, f"{lengths} tokens came: {output_tokens} a stream were asked"
+                TrialStatus.INVALID, f"{lengths} tokens came: {ask.output_tokens} a stream were asked"
             )
-        return times, cast("Mapping[str, float]", answer["facts"])
+        return times, facts, collapsed
+
+    def _busy_threads(self, config: Config) -> int:
+        described = self._engine_of(config.engine).dimensions(self._machine, self._model, self._workload)
+        return busy_threads(config, described, self._workload, self._machine.effective.cpu_count)
+
+    def _wait_for_quiet(self) -> None:
+        collapse.wait_for_quiet(
+            counters.busy_ns,
+            self._machine.effective.cpu_count,
+            contamination.TICK_NS,
+            limit_s=self._limit_s(collapse.LONGEST_WAIT_S),
+        )
 
     def _round_deadline_s(self, kind: Kind, phases: frozenset[Phase]) -> float:
         slowest_s = self._slowest_s.get((kind, phases))
-        if slowest_s is None:
+        if slowest_s is None or self.neighbour:
             return self._deadlines.run_s
         return min(self._deadlines.run_s, max(self._deadlines.least_run_s, SLOWEST * slowest_s))
 
@@ -361,3 +392,8 @@ class Bench:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.worker.kill()
+
+
+def _readable(config: Config) -> dict[str, Setting]:
+    """The settings that a worker tells; where its threads may run is checked when it starts."""
+    return {name: value for name, value in config.settings if name != placement.PLACEMENT}

@@ -98,6 +98,7 @@ def memory() -> dict[str, float]:
         "peak_anon_mib": anonymous,
         "peak_file_mib": resident - anonymous,
         "swap_mib": status.get("VmSwap", 0),
+        "huge_pages_mib": rollup.get("AnonHugePages", 0),
     }
     return {name: value / 1024 for name, value in kib.items()}
 
@@ -109,6 +110,11 @@ def reset_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def busy_ns() -> int:
+    """How long the CPUs that this process may use have been busy, all together."""
+    return _cpu_times()["busy_ns"]
 
 
 def thread_affinities() -> list[list[int]]:

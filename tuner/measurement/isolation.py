@@ -240,7 +240,8 @@ class Worker:
             status, reason = TrialStatus(str(error["status"])), str(error["reason"])
             if status is TrialStatus.OUT_OF_MEMORY:
                 self._fail(status, f"in '{op}': {reason}")
-            raise WorkerError(status, reason, self.log_tail())
+            refuses_load = op == "load" and status is TrialStatus.ENGINE_ERROR
+            raise WorkerError(status, reason, self.log_tail(), refuses_load=refuses_load)
         return cast("dict[str, object]", result if isinstance(result, dict) else {})
 
     def _check_affinity(self, answer: Mapping[str, object], affinity: Sequence[int] | None) -> None:

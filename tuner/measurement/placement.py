@@ -1,13 +1,14 @@
-"""Host-wide dimensions: how a worker process waits and where it runs, whatever its engine."""
+"""Host-wide dimensions: how a worker process waits, where it runs, and in what pages its memory lies."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from probes.machine import Machine
-from profiles.vocabulary import Config
-from tuner.engines.base import Dimension, Engine, Role, Scope
+from profiles.vocabulary import Config, Role, Setting
+from tuner.engines.base import Dimension, Engine, Scope
 from tuner.errors import UsageError
 
 WAIT_POLICIES: Mapping[str, Mapping[str, str]] = {
@@ -16,7 +17,19 @@ WAIT_POLICIES: Mapping[str, Mapping[str, str]] = {
     "short_spin": {"GOMP_SPINCOUNT": "20000"},
     "passive": {"OMP_WAIT_POLICY": "passive"},
 }
-_ENVIRONMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {"wait_policy": WAIT_POLICIES}
+WAIT_POLICY = "wait_policy"
+HUGE_PAGES = "huge_pages"
+# The C library then asks for huge pages for everything that it maps: weights that are read or repacked, KV
+# caches, compute buffers. A mapped model file stays in the page cache's own pages.
+_HUGE_PAGES: Mapping[bool, Mapping[str, str]] = {
+    False: {},
+    True: {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+}
+_OLDEST_GLIBC = (2, 35)
+_ENVIRONMENTS: Mapping[str, Mapping[Setting, Mapping[str, str]]] = {
+    WAIT_POLICY: dict[Setting, Mapping[str, str]](WAIT_POLICIES.items()),
+    HUGE_PAGES: dict[Setting, Mapping[str, str]](_HUGE_PAGES.items()),
+}
 
 ANYWHERE = "none"
 PLACEMENT = "placement"
@@ -25,7 +38,7 @@ NAMES = frozenset({*_ENVIRONMENTS, PLACEMENT})
 """The settings that are not the engine's."""
 
 # The caller's own tuning would be measured as if it were the engine's default.
-_CONTROLLED = ("OMP_", "GOMP_", "KMP_", "LIBOMP_", "MKL_", "OPENBLAS_", "GGML_", "ORT_")
+_CONTROLLED = ("OMP_", "GOMP_", "KMP_", "LIBOMP_", "MKL_", "OPENBLAS_", "GGML_", "ORT_", "GLIBC_TUNABLES")
 _ALWAYS = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS_OFFLINE": "1"}
 """No network and no telemetry at measuring time."""
 
@@ -34,12 +47,31 @@ def dimensions(engine: Engine, machine: Machine | None = None) -> tuple[Dimensio
     """What of this applies to an engine on a machine; without one, what applies everywhere."""
     found = []
     if engine.has_openmp:
-        found.append(Dimension("wait_policy", tuple(WAIT_POLICIES), "default", Scope.PROCESS, Role.PLACEMENT))
+        found.append(Dimension(WAIT_POLICY, tuple(WAIT_POLICIES), "default", Scope.PROCESS, Role.PLACEMENT))
     placements = tuple(choices(machine)) if machine is not None else ()
     if placements:
         values = (ANYWHERE, *placements)
         found.append(Dimension(PLACEMENT, values, ANYWHERE, Scope.PROCESS, Role.PLACEMENT))
+    if machine is not None and _has_huge_pages(machine):
+        found.append(Dimension(HUGE_PAGES, (False, True), False, Scope.PROCESS, Role.PLACEMENT))
     return tuple(found)
+
+
+def _has_huge_pages(machine: Machine) -> bool:
+    """Whether asking for huge pages changes anything: the kernel gives them to those who ask, and this C
+    library can ask. Under "always" everybody has them, under "never" nobody."""
+    return machine.memory.huge_pages.transparent == "madvise" and _glibc_version() >= _OLDEST_GLIBC
+
+
+@cache
+def _glibc_version() -> tuple[int, ...]:
+    """(0,) for another C library."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (OSError, ValueError):
+        return (0,)
+    parts = version.split(".")
+    return tuple(int(part) for part in parts) if name == "glibc" and all(map(str.isdigit, parts)) else (0,)
 
 
 def choices(machine: Machine) -> dict[str, tuple[int, ...]]:
@@ -87,14 +119,39 @@ def environment(config: Config, base: Mapping[str, str] | None = None) -> dict[s
     """
     inherited = os.environ if base is None else base
     found = {name: value for name, value in inherited.items() if not name.startswith(_CONTROLLED)}
-    found |= _ALWAYS
+    return found | _ALWAYS | variables(config)
+
+
+def variables(config: Config) -> dict[str, str]:
+    """The variables alone that a configuration needs, set before its process starts.
+
+    Raises UsageError for an unknown value of one of our settings.
+    """
+    found: dict[str, str] = {}
     for setting, values in _ENVIRONMENTS.items():
         value = config.get(setting)
         if value is None:
             continue
         if value not in values:
-            raise UsageError(f"{setting} '{value}' is unknown: allowed are {', '.join(values)}")
-        found |= values[str(value)]
+            allowed = ", ".join(map(str, values)).lower()
+            raise UsageError(f"{setting} '{value}' is unknown: allowed are {allowed}")
+        found |= values[value]
+    return found
+
+
+def held(environment: Mapping[str, str], huge_pages_mib: float) -> dict[str, Setting]:
+    """What a process holds of these settings, by its own environment and the huge pages it got.
+
+    `huge_pages` is absent where they were asked for and none came: too little memory was mapped at once, or
+    what is free is in pieces.
+    """
+    found: dict[str, Setting] = {}
+    for setting, values in _ENVIRONMENTS.items():
+        names = {name for wanted in values.values() for name in wanted}
+        own = {name: environment[name] for name in names if name in environment}
+        found.update((setting, value) for value, wanted in values.items() if wanted == own)
+    if found.get(HUGE_PAGES) and not huge_pages_mib:
+        del found[HUGE_PAGES]
     return found
 
 

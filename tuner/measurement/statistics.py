@@ -23,9 +23,8 @@ LOOKS = (8, 12, 16)
 """The numbers of process pairs at which a confirmation may stop."""
 LOOK_CONFIDENCE = 0.993
 """Asked of each look; what a look reaches exactly is in its interval (8 pairs reach 99.2 % at most)."""
-PROVISIONAL_LOOK = 6
-"""The pairs of the one look of a search that is too short to confirm (96.9 %)."""
 NO_DIFFERENCE_MARGIN = 0.02
+FEWEST_FOR_A_SPREAD = 5
 NO_WORSE_MARGIN = 0.015
 _NORMAL_MAD = 1.4826
 """Median absolute deviation -> standard deviation, for normal samples."""
@@ -135,15 +134,6 @@ def shown_no_worse(
     return found is not None and found.high <= math.log1p(margin)
 
 
-def equivalent(
-    log_ratio_values: Sequence[float], margin: float = NO_DIFFERENCE_MARGIN, confidence: float = 0.95
-) -> bool:
-    """Whether both arms are shown to be within `margin`: two one-sided tests (Schuirmann 1987)."""
-    found = _one_sided(log_ratio_values, confidence)
-    bound = math.log1p(margin)
-    return found is not None and -bound <= found.low and found.high <= bound
-
-
 def pairs_needed(pair_spread: float, ratio: float, confidence: float = 0.99, power: float = 0.8) -> int:
     """Process pairs that tell `ratio` from 1 with probability `power`, about.
 
@@ -157,6 +147,22 @@ def pairs_needed(pair_spread: float, ratio: float, confidence: float = 0.99, pow
     critical = normal.inv_cdf((1 + confidence) / 2)
     deviations = (critical + normal.inv_cdf(power)) * pair_spread / math.log(ratio)
     return max(fewest, math.ceil(deviations**2 * math.pi / 3 + critical**2 / 2))
+
+
+def pairs_to_resolve(
+    log_ratio_values: Sequence[float], margin: float = NO_DIFFERENCE_MARGIN, confidence: float = 0.99
+) -> int | None:
+    """About how many pairs in all would tell two arms apart, or show that they differ by less than `margin`.
+
+    The easier of both, judged by the centre and spread so far; None below `FEWEST_FOR_A_SPREAD` pairs, whose
+    spread says nothing.
+    """
+    if len(log_ratio_values) < FEWEST_FOR_A_SPREAD:
+        return None
+    centre = abs(hodges_lehmann(log_ratio_values))
+    # From 1 to the centre, or from the centre to where the margin ends.
+    distance = max(centre, math.log1p(margin) - centre)
+    return pairs_needed(spread(log_ratio_values), math.exp(distance), confidence)
 
 
 def block_bootstrap(

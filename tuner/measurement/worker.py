@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +13,10 @@ from typing import Any, cast
 from profiles.vocabulary import Setting, TrialStatus
 from tuner.engines import resolve
 from tuner.engines.base import EngineError, Scorer, Session
-from tuner.measurement import counters
+from tuner.measurement import counters, placement
+from tuner.measurement.collapse import Watch
 from tuner.measurement.protocol import Channel, ChannelClosedError
-from tuner.measurement.rounds import InvalidRoundError, run_round
+from tuner.measurement.rounds import Interruptible, InvalidRoundError, VirtualTime, run_round
 
 Payload = Mapping[str, Any]
 Handler = Callable[[Payload], dict[str, object]]
@@ -25,6 +27,7 @@ class SessionOperations:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._usual_ns: float | None = None
 
     def load(self, payload: Payload) -> dict[str, object]:
         """Open the model; its time is on the session's clock."""
@@ -44,19 +47,42 @@ class SessionOperations:
         }
 
     def configure(self, payload: Payload) -> dict[str, object]:
-        """Apply the settings of context and run scope and read them back."""
+        """Apply the settings of context and run scope; all that are held come back, host-wide ones too."""
         self.session.configure(payload["settings"], payload["context_tokens"], payload["streams"])
-        return {"effective": dict(self.session.effective())}
+        self._usual_ns = None
+        host = placement.held(os.environ, counters.memory()["huge_pages_mib"])
+        return {"effective": {**host, **self.session.effective()}}
 
     def round(self, payload: Payload) -> dict[str, object]:
-        """One round; the times of its tokens come back when it is over."""
+        """One round; the times of its tokens come back when it is over.
+
+        With `watched_threads` it is watched for a collapse, against the sound rounds since the settings were
+        last applied.
+        """
+        watch = self._watch(payload["watched_threads"]) if payload.get("watched_threads") else None
         trace = run_round(
             self.session,
             payload["prompts"],
             payload["output_tokens"],
             reuse_prefix=payload["reuse_prefix"],
+            deeper=payload.get("deeper", ()),
+            neighbours=payload.get("neighbours", 0),
+            watch=watch,
         )
-        return {"token_ns": trace.token_ns, "facts": dict(trace.facts)}
+        if watch is not None and trace.collapsed is None:
+            known = [gap for gap in (self._usual_ns, watch.median_gap_ns) if gap is not None]
+            self._usual_ns = min(known, default=None)
+        return {"token_ns": trace.token_ns, "facts": dict(trace.facts), "collapsed": trace.collapsed}
+
+    def _watch(self, threads: int) -> Watch:
+        session = self.session
+        virtual = session if isinstance(session, VirtualTime) else None
+        return Watch(
+            threads,
+            (lambda: virtual.counters()["cpu_ns"]) if virtual else time.process_time_ns,
+            usual_ns=self._usual_ns,
+            interrupt=session.interrupt if isinstance(session, Interruptible) else None,
+        )
 
     def memory(self, payload: Payload) -> dict[str, object]:
         """Resident memory in MiB, with its peak since the last `reset_peak`."""

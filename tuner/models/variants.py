@@ -82,8 +82,8 @@ class VariantCache:
         """
         if recipe.is_source:
             return _describe(recipe.label, source.paths, model, model.format)
-        key = _key(engine, model, recipe, build)
-        path = self._directory / f"{key}.gguf"
+        path = self.path(engine, model, recipe, build)
+        key = path.stem
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self._directory / f"{key}.lock", timeout=deadline_s):
@@ -103,6 +103,14 @@ class VariantCache:
         except OSError as error:
             raise ModelFileError(f"cannot use the cache of variants {self._directory}: {error}") from error
         return _describe(recipe.label, (path,), model, recipe.format)
+
+    def path(self, engine: Engine, model: ModelInfo, recipe: Recipe, build: str) -> Path:
+        """Where a made variant is, or would be."""
+        return self._directory / f"{_key(engine, model, recipe, build)}.gguf"
+
+    def drop(self, path: Path) -> bool:
+        """Delete a made variant; False where there is none, or where a process holds it."""
+        return path.exists() and _drop(path)
 
     def close(self) -> None:
         """Let the handed-out files go; they may then be dropped to make room."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Clock = Callable[[], float]
 """Seconds on a clock that never goes back."""
@@ -31,6 +31,10 @@ class Budget:
     def left_s(self) -> float:
         """Seconds until the end; never negative."""
         return max(0.0, self.total_s - self.elapsed_s)
+
+    def shortened(self, share: float) -> Budget:
+        """A part of it, from the same start."""
+        return replace(self, total_s=self.total_s * share)
 
 
 LONGEST_CONFIRMATION = 0.65

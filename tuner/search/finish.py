@@ -1,7 +1,8 @@
-"""The last stage: confirm the leaders against the default, the first that runs, keeping every pair."""
+"""The last stage: settle a tie, then confirm the leaders against the default, the first that runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +14,14 @@ from profiles.vocabulary import Config, Objective, RoundSamples, Workload
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement.bench import Measurement
+from tuner.search.background import file_rounds
 from tuner.search.budget import Budget
 from tuner.search.confirm import Confirmation, Pair, Side, confirm, plan
 from tuner.search.ledger import Estimate
-from tuner.search.objectives import measured_value
-from tuner.search.pairs import Values
+from tuner.search.objectives import cost, measured_value
+from tuner.search.pairs import Plan, Values, run_pairs
 from tuner.search.ports import Runner
+from tuner.search.tie import affordable, cheaper_rival, decide_tie
 
 MORE_ROUNDS = 5
 """Run at once for a limit that needs more samples."""
@@ -35,6 +38,18 @@ class Decided:
     confirmation: Confirmation | None
     comparison_id: int | None
     unconfirmed: str | None = None
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How pairs run: on which runner, what the rounds of one process are worth, how long a pair takes.
+
+    `plan` takes the estimates of both sides and the seconds that starting a process takes.
+    """
+
+    runner: Runner
+    value: Callable[[Sequence[RoundSamples]], float]
+    plan: Callable[[Estimate, Estimate, float], Plan]
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,10 @@ class Finish:
     """Why a configuration, as measured by now, may not be published."""
     lacks_samples: Callable[[Config], bool] = lambda _: False
     """Whether a limit is not shown to be kept only because there are too few samples."""
+    pairing: Pairing | None = None
+    """None: on `runner`, by the objective as it was measured."""
+    cheaper: Callable[[Config, Config], bool] = lambda *_: False
+    """Whether the first of two configurations needs less (`tie.is_cheaper`)."""
 
     def first_that_runs(self, baseline: Estimate, leaders: Sequence[Estimate], startup_s: float) -> Decided:
         """Confirm the best leader; the next one where its processes fail or where it is not shown to keep a
@@ -62,7 +81,9 @@ class Finish:
 
         Where the default itself may not be published, the best that may is, even if it is slower.
         """
+        leaders = self._settled(leaders, startup_s)
         self.observer(Event("stage", "confirmation"))
+        pairing = self._pairing
         lost = ""
         for place, leader in enumerate(leaders):
             if leader.config == baseline.config:
@@ -82,14 +103,14 @@ class Finish:
                 self.setting(),
             )
             confirmation = confirm(
-                self.runner,
+                pairing.runner,
                 {"default": baseline.config, "best": leader.config},
                 self.objective,
-                self.value,
-                plan=plan(baseline, leader, startup_s, self.budget.total_s, self.workload),
+                pairing.value,
+                plan=pairing.plan(baseline, leader, startup_s),
                 budget=self.budget,
                 earlier=[Pair(*values) for values in earlier],
-                keep=partial(self._keep, comparison),
+                keep=partial(self._keep_pair, comparison),
                 observer=self.observer,
             )
             if confirmation is None:
@@ -120,14 +141,68 @@ class Finish:
             longest_s = max(longest_s, measured.seconds)
             self.store.add_rounds(self.identify(config), measured.rounds)
 
-    def value(self, rounds: Sequence[RoundSamples]) -> float:
-        """The objective of one process, as measured over its clean rounds."""
-        return measured_value(self.objective, self.workload, rounds)
+    @property
+    def _pairing(self) -> Pairing:
+        return self.pairing or Pairing(
+            self.runner,
+            lambda rounds: measured_value(self.objective, self.workload, rounds),
+            lambda a, b, startup_s: plan(a, b, startup_s, self.budget.total_s, self.workload),
+        )
 
-    def _keep(self, comparison: ComparisonRecord, pair: Pair, measured: Mapping[Side, Measurement]) -> None:
-        self.store.add_rounds(self.identify(comparison.config_a), measured["default"].rounds)
-        self.store.add_rounds(self.identify(comparison.config_b), measured["best"].rounds)
-        self.store.add_pair(comparison.id, [pair.default], [pair.best], facts=self.setting())
+    def _settled(self, leaders: Sequence[Estimate], startup_s: float) -> Sequence[Estimate]:
+        """The leaders, a cheaper one before the first where pairs show it to be no worse.
+
+        Only where there is time enough: nothing is taken from the confirmation.
+        """
+        rival = cheaper_rival(leaders, self.cheaper) if leaders else None
+        if rival is None:
+            return leaders
+        first, pairing = leaders[0], self._pairing
+        planned = pairing.plan(first, rival, startup_s)
+        if not affordable(self.budget.left_s, planned.pair_s):
+            return leaders
+        self.observer(Event("stage", "a tie: is the cheaper one no worse?"))
+        comparison, earlier = open_comparison(
+            self.store, self.study.id, first.config, rival.config, self.objective.metric, self.setting()
+        )
+        try:
+            shown = run_pairs(
+                pairing.runner,
+                (first.config, rival.config),
+                pairing.value,
+                self._log_cost_ratio,
+                decide_tie,
+                plan=planned,
+                budget=self.budget,
+                earlier=earlier,
+                keep=lambda values, sides: self._keep(comparison, values, sides),
+                observer=self.observer,
+            ).found
+        except WorkerError:
+            self.store.finish_comparison(comparison.id, None, "failed")
+            return leaders
+        self.store.finish_comparison(comparison.id, None, "no worse" if shown else "not shown")
+        if not shown:
+            return leaders
+        self.observer(
+            Event("note", "a cheaper configuration is shown to be no worse: it takes the first place")
+        )
+        return [rival, *(leader for leader in leaders if leader.config != rival.config)]
+
+    def _log_cost_ratio(self, values: Values) -> float:
+        """Of the second side's over the first's."""
+        first, second = (cost(self.objective, value) for value in values)
+        return math.log(second / first)
+
+    def _keep_pair(
+        self, comparison: ComparisonRecord, pair: Pair, measured: Mapping[Side, Measurement]
+    ) -> None:
+        self._keep(comparison, (pair.default, pair.best), (measured["default"], measured["best"]))
+
+    def _keep(self, comparison: ComparisonRecord, values: Values, sides: Sequence[Measurement]) -> None:
+        for config, measured in zip((comparison.config_a, comparison.config_b), sides, strict=True):
+            file_rounds(self.store, self.identify(config), measured.rounds)
+        self.store.add_pair(comparison.id, values[:1], values[1:], facts=self.setting())
 
 
 def open_comparison(

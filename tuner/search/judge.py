@@ -43,24 +43,32 @@ class QualityJudge:
         self._refuses = refuses
         self._limits = tuple(m for m in limits if base_name(m.metric) not in QUALITY_METRICS)
         self._quality_limits = tuple(m for m in limits if m not in self._limits)
-        self._found: dict[str, Quality | None] = {}
-        self._as_given = {space.quality_key(space.default(part.engine.name)).key for part in space.engines}
+        self._found: dict[Config, Quality | None] = {}
+        given = [space.default(part.engine.name) for part in space.engines]
+        given += [] if space.baseline is None else [space.baseline]
+        self._as_given = {space.quality_key(config).key for config in given}
 
     def quality(self, config: Config) -> Quality | None:
         """The measured quality; None where it can't be measured."""
         key = self._space.quality_key(config)
-        if key.key not in self._found:
-            self._found[key.key] = self._ask(key)
-        return self._found[key.key]
+        if key not in self._found:
+            self._found[key] = self._ask(key)
+        return self._found[key]
 
     def known(self, config: Config) -> Quality | None:
         """The quality if it was measured; measures nothing."""
-        return self._found.get(self._space.quality_key(config).key)
+        return self._found.get(self._space.quality_key(config))
+
+    def verdicts(self) -> list[tuple[Config, Quality | None, bool]]:
+        """Everything judged: what of a configuration decides its answers, its quality, whether that may be
+        published."""
+        return [(key, quality, self._keeps(key)) for key, quality in self._found.items()]
 
     def feasible(self, config: Config) -> bool:
         """Whether it may be published; measures quality where that is not known yet.
 
-        The model as it was given always keeps the level: quality is relative to it. A variant that misses
+        The model as it was given always keeps the level: quality is relative to it. So do the answers that a
+        user's own command gives. A variant that misses
         the level is not asked again with a coarser KV cache. Where nothing can be measured (random weights),
         the level rules nothing out, and reports say "not measured". A limit rules out what is known to break
         it; what must be shown in the end is `unkept`.
@@ -79,7 +87,7 @@ class QualityJudge:
         """Whether its quality was judged and fails; measures nothing."""
         if not self._judges:
             return False
-        return any(key.key in self._found and not self._keeps(key) for key in self._keys(config))
+        return any(key in self._found and not self._keeps(key) for key in self._keys(config))
 
     def unkept(self, config: Config, metrics: Metrics) -> tuple[str, ...]:
         """Why a configuration with these metrics may not be published; measures its quality for limits."""
@@ -110,9 +118,9 @@ class QualityJudge:
         given = key.key in self._as_given
         if given and not self._quality_limits:
             return True
-        if key.key not in self._found:
-            self._found[key.key] = self._ask(key)
-        quality = self._found[key.key]
+        if key not in self._found:
+            self._found[key] = self._ask(key)
+        quality = self._found[key]
         if quality is None or not (given or quality.meets(self._level)):
             return False
         return not unkept(self._quality_limits, quality_metrics(quality))

@@ -10,6 +10,7 @@ from statistics import median
 from profiles.vocabulary import Config, Objective, RoundSamples
 from tuner.engines.base import Phase
 from tuner.search.objectives import cost, predict
+from tuner.search.phases import phase_times
 from tuner.search.space import Space
 
 
@@ -43,11 +44,21 @@ class Ledger:
         for samples in rounds:
             if samples.dropped is not None:
                 continue
-            if samples.ttft_ms:
-                self._of(config, Phase.PREFILL).append(median(samples.ttft_ms))
-            gaps = [gap for stream in samples.gaps_ms for gap in stream]
-            if gaps:
-                self._of(config, Phase.DECODE).append(median(gaps))
+            times = phase_times(samples, self._space.workload)
+            # With some streams waiting for others, TTFT is no share of anything.
+            waits = samples.ttft_ms and self._objective.metric.startswith("ttft_ms")
+            for phase, value in (
+                (Phase.PREFILL, median(samples.ttft_ms) if waits else times.ttft_ms),
+                (Phase.DECODE, times.itl_ms),
+            ):
+                if value is not None:
+                    self._of(config, phase).append(value)
+
+    def forget(self) -> None:
+        """Drop all samples."""
+        self._configs.clear()
+        for table in self._values.values():
+            table.clear()
 
     def _of(self, config: Config, phase: Phase) -> list[float]:
         return self._values[phase].setdefault(self._space.phase_part(config, phase), [])

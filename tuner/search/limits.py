@@ -9,7 +9,8 @@ from profiles.metrics import METRICS, base_name, flat_name
 from profiles.vocabulary import Config, Limit
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import WorkerError
-from tuner.measurement.bench import Kind, Measurement
+from tuner.measurement.asked import Kind
+from tuner.measurement.bench import Measurement
 from tuner.search.ports import Runner
 
 QUALITY_METRICS = frozenset({"kl_divergence", "top1_agreement", "perplexity_ratio"})
@@ -47,7 +48,12 @@ def seen(limit: Limit, metrics: Metrics) -> float | None:
 
 def is_unearned(limit: Limit, metrics: Metrics) -> bool:
     """Whether the limit is on a p95 that has too few samples to be claimed."""
-    return limit.metric.endswith(".p95") and f"{base_name(limit.metric)}.max_of_n" in metrics
+    return is_unearned_p95(limit.metric, metrics)
+
+
+def is_unearned_p95(name: str, metrics: Metrics) -> bool:
+    """Whether a flat name is that of a p95 that has too few samples to be claimed."""
+    return name.endswith(".p95") and f"{base_name(name)}.max_of_n" in metrics
 
 
 def broken(limits: Iterable[Limit], metrics: Metrics) -> tuple[Broken, ...]:

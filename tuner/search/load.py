@@ -8,7 +8,9 @@ from profiles.records import Conditions
 from profiles.vocabulary import Config
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.events import Event, Observer
-from tuner.measurement.bench import RETRIES, Bench, Kind, Measurement
+from tuner.measurement.asked import ABORTED, Kind
+from tuner.measurement.bench import RETRIES, Bench, Measurement
+from tuner.measurement.contamination import detector
 
 LOADED_SHARE = 0.3
 FEWEST_ROUNDS = 10
@@ -57,16 +59,11 @@ class LoadAwareRunner:
 
 
 def _accepted(measured: Measurement) -> Measurement:
-    """The disturbed rounds as rounds like others, their cause kept as a fact."""
+    """The disturbed rounds as rounds like others, their cause kept as a fact; not those given up."""
     rounds = tuple(
         r
-        if r.dropped is None
-        else replace(r, dropped=None, facts={**r.facts, f"disturbed.{_cause(r.dropped)}": 1.0})
+        if r.dropped is None or ABORTED in r.facts
+        else replace(r, dropped=None, facts={**r.facts, f"disturbed.{detector(r.dropped)}": 1.0})
         for r in measured.rounds
     )
     return replace(measured, rounds=rounds)
-
-
-def _cause(dropped: str) -> str:
-    """The detector's name, without its numbers."""
-    return dropped.partition(":")[0]

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from profiles.vocabulary import Config
-from tuner.engines.base import Phase, Role
+from profiles.vocabulary import Config, Role
+from tuner.engines.base import Phase
 from tuner.search.space import EngineSpace, Space
 
 Floats = npt.NDArray[np.float64]
@@ -59,9 +59,7 @@ class PhaseModel:
         logs = [np.log(values) for _, values in known]
         seen = np.array([np.median(values) for values in logs])
         rounds = np.array([len(values) for values in logs], dtype=np.float64)
-        # A median of few is as uncertain as their mean, nearly; and no median yet guards the first rounds
-        # against a disturbance that nothing noticed.
-        variances = noise_sd(logs) ** 2 / rounds + (UNNOTICED / rounds**2) ** 2
+        variances = median_variance(noise_sd(logs), rounds)
         mean = float(np.median(seen))
         features = self._features[measured].astype(np.float64)
         unexplained = _unexplained(features @ features.T, seen - mean, variances)
@@ -95,6 +93,15 @@ def noise_sd(logs: Sequence[Floats]) -> float:
     if len(pooled) < FEWEST_RESIDUALS:
         return USUAL_NOISE
     return max(LEAST_NOISE, 1.4826 * float(np.median(pooled)))
+
+
+def median_variance(noise: float, rounds: Floats) -> Floats:
+    """Of the median of so many log times, given the spread of one.
+
+    A median of few is as uncertain as their mean, nearly; and no median yet guards the first rounds against
+    a disturbance that nothing noticed.
+    """
+    return noise**2 / rounds + (UNNOTICED / rounds**2) ** 2
 
 
 def _unexplained(kernel: Floats, centred: Floats, variances: Floats) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Setting, Workload
-from tuner.engines.base import Dimension, Engine, Role
+from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
+from tuner.engines.base import Dimension, Engine
 
 Allowed = Mapping[str, Sequence[Setting]]
 """Setting -> the values to search; settings that are not named keep theirs."""

@@ -12,6 +12,11 @@ from tuner.measurement.metrics import objective_value, timings
 
 PREDICTABLE = ("response_ms", "ttft_ms", "itl_ms", "tpot_ms", "prefill_tps", "decode_tps")
 """The metrics that can be an objective."""
+MEASURED = ("peak_rss_mib", "model_file_mib")
+"""Metrics of a configuration as a whole that can be the second objective."""
+TAIL = "itl_ms.p95"
+"""The one p95 that can be the second objective: each round has many gaps, but one TTFT and one response."""
+SECOND = (*PREDICTABLE, *MEASURED, TAIL)
 BATCH_TOKENS = 512
 """Prompt tokens that a step takes, as engines do by default."""
 
@@ -26,6 +31,13 @@ def objective_named(name: str) -> Objective:
     if name not in PREDICTABLE:
         raise UsageError(f"objective '{name}' is not allowed: choose one of {', '.join(PREDICTABLE)}")
     return Objective(name, METRICS[name].direction)
+
+
+def second_named(name: str) -> Objective:
+    """A second objective by its metric's name; UsageError for one that no search can optimize."""
+    if name not in SECOND:
+        raise UsageError(f"second objective '{name}' is not allowed: choose one of {', '.join(SECOND)}")
+    return Objective(name, METRICS[base_name(name)].direction)
 
 
 def predict(objective: Objective, workload: Workload, ttft_ms: float, itl_ms: float) -> float:

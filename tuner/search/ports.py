@@ -6,7 +6,8 @@ from typing import Protocol
 
 from profiles.vocabulary import Config, RoundSamples, TrialStatus
 from tuner.engines.base import BOTH_PHASES, Phase
-from tuner.measurement.bench import Kind, Measurement
+from tuner.measurement.asked import Kind
+from tuner.measurement.bench import Measurement
 
 
 class Runner(Protocol):

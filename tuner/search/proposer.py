@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,19 @@ PATIENCE = 5
 """So many proposals in a row must find an improvement unlikely."""
 USUAL_SWITCH_S = {None: 0.0, Scope.RUN: 0.01, Scope.CONTEXT: 0.1, Scope.LOAD: 1.0, Scope.PROCESS: 1.0}
 SHORT_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A cost to make small: so much a millisecond of either phase, and what a configuration adds itself."""
+
+    weights: Mapping[Phase, float]
+    extra: Callable[[Config], float] = lambda _: 0.0
+
+    def cost(self, config: Config, ttft_ms: float, itl_ms: float) -> float:
+        """Of a configuration with these phase times."""
+        timed = zip(Phase, (ttft_ms, itl_ms), strict=True)
+        return self.extra(config) + sum(self.weights[phase] * ms for phase, ms in timed)
 
 
 class Choice(NamedTuple):
@@ -59,14 +73,14 @@ class Proposer:
         self._odds = odds
         self._random = random.Random(seed)
         self._rng = np.random.default_rng(seed)
-        self._weights = dict(zip(Phase, weights(objective, space.workload), strict=True))
+        self._aim = Aim(dict(zip(Phase, weights(objective, space.workload), strict=True)))
         self._tables = tables(space, self._random)
         self._models = {
             phase: PhaseModel(space, phase, table.configs) for phase, table in self._tables.items()
         }
         self._closed: Mask = np.zeros(len(self._tables[Phase.DECODE].starts), dtype=bool)
         decode = self._tables[Phase.DECODE]
-        firsts = [decode.configs[start] for start in decode.starts]
+        self._firsts = firsts = [decode.configs[start] for start in decode.starts]
         self._kinds: dict[Config, int] = {}
         self._kind = np.array(
             [self._kinds.setdefault(space.quality_key(config), len(self._kinds)) for config in firsts]
@@ -87,8 +101,12 @@ class Proposer:
         """Take what a switch took."""
         self._switch_s[scope] += 0.3 * (seconds - self._switch_s[scope])
 
-    def propose(self, last: Config | None, best: Estimate | None) -> Config | None:
-        """A configuration to measure after `last` in order to beat `best`; None when none is left."""
+    def propose(self, last: Config | None, best: Estimate | None, aim: Aim | None = None) -> Config | None:
+        """A configuration to measure after `last` in order to beat `best`; None when none is left.
+
+        With an `aim` in place of the objective, the best's cost is by it.
+        """
+        aim = aim or self._aim
         self._proposals += 1
         known = {phase: table.known(self._ledger) for phase, table in self._tables.items()}
         if best is None or self._proposals % RANDOM_EVERY == 0:
@@ -98,9 +116,11 @@ class Proposer:
             for phase, model in self._models.items()
         }
         costs = {
-            phase: np.where(table.lost & ~known[phase], np.inf, times_ms[phase] * self._weights[phase])
+            phase: np.where(table.lost & ~known[phase], np.inf, times_ms[phase] * aim.weights[phase])
             for phase, table in self._tables.items()
         }
+        extra = np.array([aim.extra(config) for config in self._firsts])
+        costs[Phase.DECODE] = costs[Phase.DECODE] + extra[self._tables[Phase.DECODE].group]
         odds = np.array([self._odds(kind) for kind in self._kinds])
         # Whether a kind keeps the quality level is drawn too, once for all that answer alike.
         bad = (self._rng.random((DRAWS, len(odds))) >= odds)[:, self._kind]

@@ -10,6 +10,7 @@ from profiles.store import Store
 from profiles.vocabulary import Config, RoundSamples, TrialStatus
 from tuner.measurement.bench import Measurement
 from tuner.search.index import IndexedTrial, synchronise
+from tuner.search.recorded import recorded
 from tuner.search.space import Space
 
 Summarise = Callable[[Config, Measurement], dict[str, float]]
@@ -70,7 +71,8 @@ class StoreRecorder:
     def earlier(self) -> Iterator[tuple[TrialRecord, tuple[RoundSamples, ...]]]:
         """The study's ended trials with the short rounds of their measurement.
 
-        Full ones are those of confirmations, which must not choose what they are to confirm.
+        Full ones are those of confirmations, which must not choose what they are to confirm. Those under load
+        are left out too: a search begins with the machine taken for quiet, and ranks like beside like.
         Interrupted ones are left out: nothing was finished, so they may be tried again. So are those that
         a user declared wrong.
         """
@@ -78,7 +80,8 @@ class StoreRecorder:
             if trial.status in (TrialStatus.RUNNING, TrialStatus.INTERRUPTED) or trial.invalidated_at:
                 continue
             key = trial.measurement_key
-            rounds = self._store.rounds(key) if key else ()
+            quiet = key is not None and self._store.conditions(key) == "quiet"
+            rounds = self._store.rounds(key) if key and quiet else ()
             yield trial, tuple(r for r in rounds if r.kind == "short")
 
 
@@ -94,10 +97,11 @@ def facts_of(measured: Measurement) -> dict[str, object]:
 
 def refresh_index(store: Store, study: StudyRecord, space: Space) -> int:
     """Bring Optuna's storage up to our trials of a study; how many it missed."""
+    found = recorded(store, study)
     ended = [
-        IndexedTrial(trial.number, trial.config, trial.status, trial.objective_value)
-        for trial in store.trials(study.id)
+        IndexedTrial(trial.number, trial.config, found.status(trial), found.values(trial))
+        for trial in found.trials
         if trial.status is not TrialStatus.RUNNING
     ]
     with store.schema_lock():
-        return synchronise(store.url, study.storage_name, study.objectives[0].direction, space, ended)
+        return synchronise(store.url, study.storage_name, study.objectives, space, ended)

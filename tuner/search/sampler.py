@@ -40,8 +40,11 @@ def labels(part: EngineSpace, default: Config) -> tuple[str, ...]:
 
 
 def choices(space: Space, config: Config, name: str) -> tuple[Setting, ...]:
-    """A dimension's values and, behind them, what the default and canonical forms add."""
+    """A dimension's values and, behind them, those that only the default or the baseline has."""
     dimension = space.part(config.engine).by_name[name]
-    default = space.default(config.engine).get(name)
-    added = [value for value in (default,) if value is not None and value not in dimension.values]
-    return (*dimension.values, *added)
+    given = [space.default(config.engine)]
+    if space.baseline is not None and space.baseline.engine == config.engine:
+        given.append(space.baseline)
+    values = (one.get(name) for one in given)
+    added = (value for value in values if value is not None and value not in dimension.values)
+    return (*dimension.values, *dict.fromkeys(added))

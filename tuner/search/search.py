@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from profiles.vocabulary import Config, Objective, RoundSamples, TrialStatus
-from tuner.engines.base import Role
+from profiles.vocabulary import Config, Objective, Role, RoundSamples, TrialStatus
 from tuner.errors import NothingFeasibleError
 from tuner.events import Event, Observer
+from tuner.search.both import Both
 from tuner.search.budget import Budget, confirmation_share
 from tuner.search.confirm import plan
 from tuner.search.ledger import Estimate, Ledger
+from tuner.search.limits import Metrics
 from tuner.search.ports import Judge, Recorder, Runner
-from tuner.search.proposer import Proposer
+from tuner.search.proposer import Aim, Proposer
 from tuner.search.space import Space
 from tuner.search.trials import Trials
 
 BASELINE_ROUNDS = 3
+BASELINE_SHARE = 0.25
+"""Of the budget; past it one round of the default has to do."""
 LEADERS = 3
 LEADER_ROUNDS = 5
 CONTENDER_ROUNDS = 3
@@ -27,6 +30,8 @@ RACE_SHARE = 0.15
 SUSPECTS = (Role.WEIGHTS, Role.KV, Role.BATCH, Role.THREADS, Role.PLACEMENT)
 """Where to look for what keeps a default from running."""
 FIRST_SUSPECTS = 4
+REFUSALS = 2
+"""Loads refused in the same words, whatever the settings: then it is the model."""
 
 
 class Search:
@@ -48,13 +53,26 @@ class Search:
         trials: int | None,
         seed: int,
         observer: Observer,
+        full_budget: bool = False,
+        conditions: Callable[[], str] = lambda: "quiet",
+        second: Objective | None = None,
+        known: Callable[[Config], Metrics] = lambda _: {},
     ) -> None:
+        """`full_budget` searches on where nothing better is likely; `conditions` says how it is measured now.
+
+        With a `second` objective half of the guided trials weigh both; `known` gives what was measured of a
+        configuration besides its times.
+        """
+        self._both = Both(space, objective, second, known) if second else None
         self._space = space
         self._objective = objective
         self._budget = budget
         self._most_trials = trials
         self._seed = seed
         self._observe = observer
+        self._full_budget = full_budget
+        self._conditions = conditions
+        self._measured_under = conditions()
         self._trials = Trials(
             space,
             objective,
@@ -97,6 +115,11 @@ class Search:
         """Take a trial of an earlier run of this study: it is not measured again."""
         self._trials.remember(config, rounds, status, reason)
 
+    def front(self) -> list[Estimate]:
+        """The feasible ones that no other one betters in both objectives, the best by the first first; none
+        with one objective."""
+        return self._both.front(self._trials.certain()) if self._both else []
+
     def run(self, baseline: Config) -> list[Estimate]:
         """Search until nothing better is likely, the time or the trials are used up, or all is known."""
         self._stage("baseline")
@@ -107,6 +130,8 @@ class Search:
         self._sweep()
         self._stage("guided search")
         self._guided()
+        self._surround()
+        self._judge_front()
         self._stage("race of the leaders")
         return self._race()
 
@@ -129,10 +154,20 @@ class Search:
         self._trials.forgive(default)
         for candidate in (default, *self._neighbours(default)):
             self._trials.baseline = candidate
-            self._trials.attempt(candidate, rounds=BASELINE_ROUNDS)
+            # One round first: it is kept, whatever becomes of the others.
+            if self._trials.attempt(candidate) is not None:
+                for _ in range(BASELINE_ROUNDS - 1):
+                    if self._budget.elapsed_s < BASELINE_SHARE * self._budget.total_s:
+                        self._trials.again(candidate)
             if self.ledger.estimate(candidate) is not None:
                 self._trials.choose()
                 return
+            reason = self._trials.why_lost(candidate)
+            if self._trials.refused_loads[reason] >= REFUSALS:
+                raise NothingFeasibleError(
+                    f"the default configuration does not run: {reason}; {candidate.engine} does not open this"
+                    " model with other settings either"
+                )
             if not self._budget.left_s:
                 raise NothingFeasibleError(
                     f"the budget of {self._budget.total_s:g} s ended before the default had answered once:"
@@ -174,6 +209,7 @@ class Search:
         for config in firsts:
             if config is not None and not self._over():
                 self._trials.attempt(config)
+                self._keep_alike()
         self._trials.choose()
 
     def _sweep(self) -> None:
@@ -194,6 +230,7 @@ class Search:
                 )
                 if config is not None and not self._over(kept=RACE_SHARE):
                     self._trials.attempt(config, extra=CONTENDER_ROUNDS - 1)
+                    self._keep_alike()
                     self._trials.choose()
 
     def _guided(self) -> None:
@@ -206,14 +243,16 @@ class Search:
             odds=self._trials.odds,
         )
         while not self._over(kept=RACE_SHARE):
-            proposed = proposer.propose(self._trials.last, self._best())
+            aim, best = self._aimed() or (None, self._best())
+            proposed = proposer.propose(self._trials.last, best, aim)
             if proposed is None:
                 self._trials.note("every configuration has been tried")
                 break
-            if proposer.is_settled:
+            if proposer.is_settled and not self._full_budget:
                 self._trials.note("nothing more than 1 % better is likely")
                 break
             measured = self._trials.look(proposed, extra=CONTENDER_ROUNDS - 1)
+            self._keep_alike()
             if measured is not None:
                 proposer.switched(measured.switched, measured.seconds - measured.generation_seconds)
             if self._trials.done % CONTROL_EVERY == 0 and self.incumbent is not None:
@@ -221,16 +260,72 @@ class Search:
                 self._trials.again(self.incumbent.config)
             self._trials.choose()
 
+    def _surround(self) -> None:
+        """One round next to the best for every setting and variant, as far as time is left.
+
+        The sweep went around an earlier best. What this shows is what each setting is worth; what proves
+        faster takes part in the race.
+        """
+        best = self._best()
+        if best is None:
+            return
+        for config in self._space.around(best.config):
+            if not self._over(kept=RACE_SHARE):
+                self._trials.attempt(config)
+                self._keep_alike()
+        self._trials.choose()
+
+    def _aimed(self) -> tuple[Aim, Estimate] | None:
+        """What the next proposal is for and what it is to beat, where not the objective alone counts."""
+        share = self._both.turn() if self._both else None
+        while self._both is not None and share is not None:
+            found = self._both.aim(share, self._trials.candidates())
+            if found is None or self._trials.is_judged(found[1].config):
+                return found
+            self._trials.judge(found[1].config)
+        return None
+
+    def _judge_front(self) -> None:
+        """Judge the quality of what would stand on the front, until all that stands on it was judged."""
+        while self._both is not None and not self._out_of_time():
+            standing = self._both.front(self._trials.candidates())
+            doubted = next((e.config for e in standing if not self._trials.is_judged(e.config)), None)
+            if doubted is None:
+                break
+            self._trials.judge(doubted)
+
     def _race(self) -> list[Estimate]:
         """Measure the leaders in turn until each has enough rounds of both phases; then rank them."""
         for _ in range(LEADERS * LEADER_ROUNDS):
-            behind = [e for e in self.leaders() if e.rounds < LEADER_ROUNDS]
+            contenders = {e.config: e for e in (*self.leaders(), *self.front())}
+            behind = [e for e in contenders.values() if e.rounds < LEADER_ROUNDS]
             if not behind or self._out_of_time():
                 break
             for estimate in behind:
                 self._trials.again(estimate.config, self.ledger.lacking(estimate.config, LEADER_ROUNDS))
+                if self._keep_alike():
+                    break
         self._trials.choose()
         return self.leaders()
+
+    def _keep_alike(self) -> bool:
+        """Where the load has just become the condition: rank by what is measured under it only.
+
+        Quiet samples would flatter whatever was measured first. No factor brings them up to now, since one
+        configuration suffers from a neighbour as another one does not. The default and the leaders are
+        measured anew at once, the others where the search comes to them again.
+        """
+        now, before = self._conditions(), self._measured_under
+        self._measured_under = now
+        if now == before:
+            return False
+        ranked = [e.config for e in self.ledger.ranked() if not self._trials.is_excluded(e.config)]
+        self._trials.start_anew()
+        default = self._trials.baseline
+        for config in dict.fromkeys((*((default,) if default else ()), *ranked[:LEADERS])):
+            if self._budget.left_s:
+                self._trials.attempt(config, rounds=BASELINE_ROUNDS if config == default else 1)
+        return True
 
     def _best(self) -> Estimate | None:
         """What is to be beaten: the baseline where nothing keeps the request's limits yet."""

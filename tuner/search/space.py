@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,9 @@ from tuner.measurement import placement
 VARIANT = "variant"
 ENUMERABLE = 200_000
 """Up to so many raw combinations the space is listed, so that its exhaustion is noticed."""
+
+
+KEPT = 0.7
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Space:
     model: ModelInfo
     workload: Workload
     engines: tuple[EngineSpace, ...]
+    baseline: Config | None = None
+    """What a search is to beat in place of the first engine's default."""
 
     def part(self, engine: str) -> EngineSpace:
         """The part of one engine."""
@@ -60,11 +65,13 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """A short digest of names and values; another space is another study."""
-        document = [
+        """A short digest of names and values, and of a baseline of its own; another one is another study."""
+        document: list[object] = [
             [part.engine.name, part.variants, [[d.name, d.values] for d in part.dimensions]]
             for part in self.engines
         ]
+        if self.baseline is not None:
+            document.append([self.baseline.engine, self.baseline.variant, self.baseline.settings])
         return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:12]
 
     def make(self, engine: str, variant: str, settings: Mapping[str, Setting]) -> Config | None:
@@ -133,6 +140,19 @@ class Space:
         judged = self.part(config.engine).dimensions
         return config.without([d.name for d in judged if not d.affects_quality])
 
+    def around(self, config: Config) -> Iterator[Config]:
+        """Those that differ in one setting, cheap switches first, then in the variant: the next values on a
+        scale of numbers, else every other one."""
+        part, settings = self.part(config.engine), config.as_dict()
+        wanted = [
+            (config.variant, {**settings, dimension.name: value})
+            for dimension in sorted(part.dimensions, key=lambda d: d.scope)
+            for value in _next_to(config.get(dimension.name), dimension.values)
+        ]
+        wanted += [(variant, settings) for variant in part.variants]
+        made = (self.make(config.engine, variant, changed) for variant, changed in wanted)
+        yield from dict.fromkeys(c for c in made if c is not None and c != config)
+
     def switch(self, before: Config | None, after: Config) -> Scope | None:
         """What must be made anew to go from one configuration to another; None when nothing."""
         if before is None or before.engine != after.engine:
@@ -157,7 +177,8 @@ class Space:
             return list(found.values())
         if self.combinations <= ENUMERABLE // 10:
             return self.everything()
-        drawn = (self.draw(rng) for _ in range(ENUMERABLE // 10))
+        # Half of them near the default: what is good differs from it in a few settings.
+        drawn = (self.draw(rng, keep=KEPT * (n % 2)) for n in range(ENUMERABLE // 10))
         return list(dict.fromkeys(config for config in drawn if config is not None))
 
     def _product(self, phases: frozenset[Phase]) -> Iterator[Config]:
@@ -170,8 +191,22 @@ class Space:
                     if config is not None:
                         yield config
 
-    def draw(self, rng: random.Random) -> Config | None:
-        """A random canonical configuration; None where the drawn combination can't run."""
+    def draw(self, rng: random.Random, keep: float = 0.0) -> Config | None:
+        """A random canonical configuration; None where the drawn combination can't run.
+
+        Each setting keeps its default with probability `keep`.
+        """
         part = rng.choices(self.engines, weights=[len(p.variants) for p in self.engines])[0]
-        settings = {d.name: rng.choice(d.values) for d in part.dimensions}
+        settings = {
+            d.name: d.default if keep and rng.random() < keep else rng.choice(d.values)
+            for d in part.dimensions
+        }
         return self.make(part.engine.name, rng.choice(part.variants), settings)
+
+
+def _next_to(value: Setting | None, values: Sequence[Setting]) -> Sequence[Setting]:
+    on_a_scale = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    if not on_a_scale or value not in values:
+        return values
+    place = values.index(value)
+    return values[max(place - 1, 0) : place + 2]

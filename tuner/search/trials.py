@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from profiles.vocabulary import Config, Objective, RoundSamples, TrialStatus
@@ -60,6 +61,8 @@ class Trials:
         self.done = 0
         self.startup_s = 0.0
         self.last_failure = ""
+        self.refused_loads: Counter[str] = Counter()
+        """How often the engine would not open a file, by its own words."""
 
     def remember(
         self, config: Config, rounds: tuple[RoundSamples, ...], status: TrialStatus, reason: str | None
@@ -71,6 +74,11 @@ class Trials:
             return
         self._blame.worked(config)
         self.ledger.add(config, rounds)
+
+    def start_anew(self) -> None:
+        """Forget every sample; what fails and what keeps the quality level stays known."""
+        self.ledger.forget()
+        self.incumbent = None
 
     def forgive(self, config: Config) -> None:
         """Let a configuration that failed in an earlier run be tried once more."""
@@ -119,6 +127,7 @@ class Trials:
             if extra and self._within(config, CONTENDER):
                 measured = measured.joined(self._measure(config, extra, phases))
         except WorkerError as failure:
+            self.refused_loads[failure.reason] += failure.refuses_load
             if self._left_s():
                 self._lose(number, config, failure.status, failure.reason)
             else:
@@ -208,13 +217,29 @@ class Trials:
             # What it promises to gain, times the odds, must be worth the seconds of judging.
             gain = 1 - estimate.cost / certain
             if self.is_excluded(config) or not (
-                self._is_judged(config) or self.odds(config) * gain > LEAST_GAIN
+                self.is_judged(config) or self.odds(config) * gain > LEAST_GAIN
             ):
                 continue
             if self._is_feasible(config):
                 found.append(estimate)
                 certain = min(certain, estimate.cost)
         return found
+
+    def candidates(self) -> list[Estimate]:
+        """All estimates of what is not left out, best first, judged or not."""
+        return [e for e in self.ledger.ranked() if not self.is_excluded(e.config)]
+
+    def certain(self) -> list[Estimate]:
+        """All estimates that are known to be feasible, best first; judges nothing."""
+        return [e for e in self.ledger.ranked() if self._is_certain(e.config)]
+
+    def is_judged(self, config: Config) -> bool:
+        """Whether it is known if it keeps the quality level."""
+        return self._space.quality_key(config) in self._verdicts
+
+    def judge(self, config: Config) -> bool:
+        """Whether it is feasible; judges its quality where that is not known yet."""
+        return self._is_feasible(config)
 
     def odds(self, config: Config) -> float:
         """How likely it keeps the quality level; 1 where only its variant is in question, or it is judged.
@@ -244,10 +269,7 @@ class Trials:
         return feasible
 
     def _is_certain(self, config: Config) -> bool:
-        return self._is_judged(config) and not self.is_excluded(config) and self._judge.feasible(config)
-
-    def _is_judged(self, config: Config) -> bool:
-        return self._space.quality_key(config) in self._verdicts
+        return self.is_judged(config) and not self.is_excluded(config) and self._judge.feasible(config)
 
     def _within(self, config: Config, factor: float) -> bool:
         estimate = self.ledger.estimate(config)

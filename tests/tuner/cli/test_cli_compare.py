@@ -14,7 +14,7 @@ from tuner.cli.render import comparison_conclusion
 
 
 def test_a_comparison_prints_one_document(flow_after: Flow, capsys):
-    call = ["compare", "default", "best", "--model", "tiny", "--engines", "simulated", "--budget", "10s"]
+    call = ["compare", "default", "best", "--model", "tiny", "--engines", "simulated", "--budget", "60s"]
     assert run([*call, "--json"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
@@ -27,7 +27,7 @@ def test_a_comparison_prints_one_document(flow_after: Flow, capsys):
 
 def test_a_profile_names_its_model_and_workload(flow_after: Flow, finished: tuple[Path, Any], capsys):
     profile = finished[1]["best"]["profile_id"]
-    assert run(["compare", profile, profile, "--budget", "10s"]) == 0
+    assert run(["compare", profile, profile, "--budget", "60s"]) == 0
     printed = capsys.readouterr().out
     assert f"a: {profile}" in printed
     assert "as a" in printed
@@ -56,7 +56,7 @@ def test_what_can_not_be_compared_is_one_line(flow_after: Flow, capsys, argument
         assert part in line
 
 
-def conclusion(verdict: str, conditions: str = "quiet") -> str:
+def conclusion(verdict: str, conditions: str = "quiet", needed: int | None = None) -> str:
     document = {
         "metric": "response_ms",
         "a": {"name": "default"},
@@ -64,6 +64,7 @@ def conclusion(verdict: str, conditions: str = "quiet") -> str:
         "ratio": {"estimate": 1.2, "low": 1.1, "high": 1.3, "confidence": 0.992},
         "verdict": verdict,
         "pairs": 8,
+        "pairs_needed": needed,
         "dropped_rounds": 0,
         "elapsed_s": 61.0,
         "conditions": conditions,
@@ -74,5 +75,9 @@ def conclusion(verdict: str, conditions: str = "quiet") -> str:
 def test_the_conclusion_says_which_is_better_and_how_sure_that_is():
     assert "a over b is 1.200 (1.100 to 1.300 at 99.2 %): b (best) is better." in conclusion("b")
     assert "a (default) is better" in conclusion("a")
-    assert "A longer --budget" in conclusion("not resolved")
+    assert "a longer --budget gives more" in conclusion("not resolved")
+    assert "About 4 more pairs would resolve it: a longer" in conclusion("not resolved", needed=12)
+    assert "About 82 more pairs would resolve it, and a comparison ends at 16" in conclusion(
+        "not resolved", needed=90
+    )
     assert "under load" in conclusion("no difference", "loaded")

@@ -9,7 +9,20 @@ HEAVY = {
     "llama_cpp", "onnxruntime", "openvino", "torch", "transformers", "optuna", "sqlmodel", "sqlalchemy",
     "alembic", "plotly", "fastapi", "pydantic", "numpy", "rich",
 }  # fmt: skip
-COMMANDS = ("probe", "engines", "models", "search", "compare", "show", "history", "export", "doctor")
+COMMANDS = (
+    "probe",
+    "engines",
+    "models",
+    "search",
+    "compare",
+    "show",
+    "history",
+    "export",
+    "doctor",
+    "recommend",
+    "verify",
+    "invalidate",
+)
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("search", "--help"), ("models", "add", "--help")])

@@ -58,6 +58,19 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(flow: Flow):
     assert shown["status"] == "interrupted"
 
 
+def test_sigterm_ends_like_ctrl_c_with_a_code_of_its_own(flow: Flow):
+    process = begin("search", "--model", str(flow.model), *SEARCH, "--budget", "60s", "--json")
+    read_until(process, "  complete")
+    process.send_signal(signal.SIGTERM)
+    out, err = rest_of(process)
+    assert (process.returncode, out) == (143, ""), err
+    assert "Traceback" not in err
+    assert "interrupted; what was finished is kept" in err.splitlines()[-1]
+    assert flow.study().status is StudyStatus.INTERRUPTED
+    assert flow.trials()[0].status is TrialStatus.COMPLETE
+    assert living_in({process.pid}) == []
+
+
 def test_a_search_that_waits_begins_when_the_lock_is_free(flow: Flow, tmp_path: Path):
     call = ("search", "--model", str(flow.model), "--engines", "simulated", "--variants", "source")
     with measuring_lock(tmp_path / "measuring.lock"):
@@ -72,6 +85,17 @@ def test_a_search_that_waits_begins_when_the_lock_is_free(flow: Flow, tmp_path: 
     assert json.loads(out)["status"] == "no_gain"
 
 
+def test_a_second_search_says_that_the_machine_is_busy(flow: Flow, tmp_path: Path):
+    with measuring_lock(tmp_path / "measuring.lock"):
+        ended = command("search", "--model", str(flow.model), *SEARCH, "--trials", "1")
+    assert (ended.returncode, ended.stdout) == (75, "")
+    said = ended.stderr.splitlines()[-1]
+    assert f"another process measures on this machine (process {os.getpid()})" in said
+    assert "add --wait" in ended.stderr
+    with flow.store() as store:
+        assert store.studies() == ()
+
+
 def test_a_reader_that_goes_away_is_no_error(flow_after: Flow):
     reading, writing = os.pipe()
     os.close(reading)
@@ -81,12 +105,16 @@ def test_a_reader_that_goes_away_is_no_error(flow_after: Flow):
     assert (process.returncode, err) == (1, "")
 
 
-def test_d02_commands_that_start_together_on_nothing_all_succeed(home: Path):
-    processes = [begin("history", "--json") for _ in range(4)]
+def test_d02_eight_commands_that_start_together_on_nothing_all_succeed(flow: Flow):
+    calls = (("history",), ("models", "list"), ("models", "add", str(flow.model)), ("history",))
+    processes = [begin(*call, "--json") for call in calls * 2]
     for process in processes:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
-        assert json.loads(out)["studies"] == []
+        assert json.loads(out)["schema_version"] == 1
+    with flow.store() as store:
+        assert len(store.models()) == 1
+    assert not list(flow.home.root.glob("*.backup"))
 
 
 def test_a_fault_of_our_own_is_one_line_and_a_file(home: Path, tmp_path: Path, monkeypatch):

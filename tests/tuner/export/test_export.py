@@ -19,7 +19,7 @@ from profiles.vocabulary import WORKLOADS, Config
 from tests.support.builds import everyday_model
 from tuner import process
 from tuner.errors import UsageError
-from tuner.export import FORMATS, Launch, diff_of_flags, export
+from tuner.export import FORMATS, Launch, export
 from tuner.export.launch import cpu_list
 
 CONFIG = Config.of(
@@ -132,18 +132,13 @@ def test_unknown_targets_and_other_engines_are_refused() -> None:
     assert json.loads(export(other, "json"))["engine"] == "simulated"
 
 
-def test_a_diff_names_only_what_changes() -> None:
-    after = replace(
-        with_settings(n_ubatch=64, repack=False, wait_policy="passive"), model_path="/models/q.gguf"
-    )
-    assert [str(change) for change in diff_of_flags(LAUNCH, after)] == [
-        "  -m /models/m.gguf -> /models/q.gguf",
-        "  -ub 128 -> 64",
-        "+ --no-repack",
-        "+ (before the program) OMP_WAIT_POLICY=passive",
-    ]
-    assert [str(change) for change in diff_of_flags(after, LAUNCH)][2] == "- --no-repack"
-    assert diff_of_flags(LAUNCH, LAUNCH) == ()
+def test_streams_that_wait_take_no_slot() -> None:
+    launch = replace(with_settings(active_streams=2, kv_unified=True, prefill_chunk=32), streams=8)
+    text = export(launch, "llama-server")
+    assert "-np 2" in text
+    assert f"-c {2 * LAUNCH.context_tokens}" in text
+    assert "-kvu" in text
+    assert "# no flag says prefill_chunk=32" in text
 
 
 @pytest.mark.parametrize(

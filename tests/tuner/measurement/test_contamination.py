@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.measurement.contamination import CANARY_HISTORY, judge
+from tuner.measurement.contamination import CANARY_HISTORY, causes, detector, judge
 
 TICK_NS = 1e7
 CLEAN = {
@@ -66,3 +66,21 @@ def test_p01_throttling_by_the_own_quota_is_never_a_reason_to_drop():
 
 def test_a_canary_needs_a_history():
     assert judge({**CLEAN, "canary_hash_ns": 9e6}, [CLEAN] * (CANARY_HISTORY - 1), tick_ns=TICK_NS) is None
+
+
+def test_every_detector_that_strikes_is_told():
+    found = causes({**CLEAN, "max_run_delay_ns": 5e8, "steal_ns": 1e8, "busy_ns": 2.9e9}, tick_ns=TICK_NS)
+    assert [detector(cause) for cause in found] == ["run delay", "others' CPU", "steal"]
+
+
+def test_a_neighbour_of_our_own_is_no_contamination():
+    """It had half of a CPU; a thread waited for it, and a canary ran beside it."""
+    beside = {"neighbour_ns": 5e8, "max_run_delay_ns": 5e8, "busy_ns": 2.4e9, "canary_hash_ns": 9e6}
+    assert verdict(**beside) is None
+    # As many threads as CPUs: two of them may have shared the one that was free.
+    assert verdict(**{**beside, "max_run_delay_ns": 9e8, "busy_threads": 2.0}) is None
+
+
+def test_others_beside_our_neighbour_still_are():
+    assert "others' CPU" in (verdict(neighbour_ns=5e8, busy_ns=2.6e9) or "")
+    assert "run delay" in (verdict(neighbour_ns=5e8, busy_ns=2.4e9, max_run_delay_ns=6e8) or "")

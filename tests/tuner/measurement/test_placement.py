@@ -14,9 +14,9 @@ from probes.effective import Effective
 from probes.machine import Machine
 from probes.numa import NumaNode
 from probes.topology import Topology
-from profiles.vocabulary import Config, ModelInfo, Workload
+from profiles.vocabulary import Config, ModelInfo, Role, Workload
 from tuner import process
-from tuner.engines.base import Role, Scope
+from tuner.engines.base import Scope
 from tuner.engines.simulated.describe import Simulated
 from tuner.errors import UsageError, WorkerError
 from tuner.measurement import placement

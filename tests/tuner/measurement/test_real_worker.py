@@ -89,9 +89,9 @@ def test_a_real_engine_is_measured(bench: Bench, config: Config):
 
 
 def test_s15_a_worker_stays_flat_over_contexts(bench: Bench, config: Config):
-    """What a context took is given back: the later ten need no more than the first few had."""
+    """What a context took is given back. The allocator may keep a block of 10 MiB or not, so minima count."""
     seen = []
     for number in range(14):
         changed = config.with_settings(n_ubatch=(32, 64)[number % 2])
         seen.append(bench.measure(changed, rounds=1, short_tokens=2, retries=0).memory["peak_anon_mib"])
-    assert seen[-1] - max(seen[:4]) < 8.0, seen
+    assert min(seen[-4:]) - min(seen[:4]) < 5.0, seen

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 
 from tests.support.builds import safe
+from tuner.errors import ModelFileError
 from tuner.models.inspect import inspect
-from tuner.models.shapes import LEAST_WEIGHT, SHAPES, Shape, write_shape
+from tuner.models.shapes import LEAST_WEIGHT, SHAPES, Shape, shape_file, write_shape
 
 
 def small(name: str) -> Shape:
@@ -60,6 +62,32 @@ def test_a_shape_has_as_many_parameters_as_the_model(name: str, parameters: int)
     assert set(SHAPES) == {
         "qwen2.5-0.5b", "qwen3-0.6b", "llama-3.2-1b", "smollm2-360m", "gemma-3-270m",
     }  # fmt: skip
+
+
+def test_a_shape_that_the_disk_has_no_room_for_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Usage:
+        free = 600 << 20
+
+    monkeypatch.setattr("tuner.models.shapes.shutil.disk_usage", lambda _path: Usage)
+    with pytest.raises(ModelFileError, match=r"no room for shape:llama-3\.2-1b of 2357 MiB: .* 600 MiB free"):
+        shape_file("llama-3.2-1b", tmp_path)
+    assert list((tmp_path / "shapes").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("shape:small", "quality is not measured"), ("m.gguf", "quality is relative to your")],
+)
+def test_an_answer_for_random_weights_claims_no_quality(
+    finished: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str], source: str, said: str
+) -> None:
+    from tuner.cli.render import search_report
+
+    document = finished[1]
+    search_report({**document, "model": {**document["model"], "source": source}})
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.real

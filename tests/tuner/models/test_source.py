@@ -84,12 +84,40 @@ def test_a_package_is_located_without_importing_it(
         resolve("package:a_model_package/other.gguf")
 
 
+def test_a_package_puts_its_model_together_once(
+    make_gguf: MakeGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make_gguf()
+    (tmp_path / "in_parts").mkdir()
+    (tmp_path / "in_parts" / "__init__.py").write_text(
+        "from pathlib import Path\n"
+        f"whole, runs = Path({str(whole)!r}), Path({str(tmp_path / 'runs')!r})\n"
+        "def assemble(path):\n"
+        "    path.write_bytes(whole.read_bytes())\n"
+        "    runs.write_text((runs.read_text() if runs.exists() else '') + 'x')\n"
+    )
+    (tmp_path / "in_pieces").mkdir()
+    (tmp_path / "in_pieces" / "__init__.py").write_text(
+        "def assemble(path):\n    path.write_bytes(b'half')\n    raise ValueError('a part\\nis missing')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        found = resolve("package:in_parts", cache=tmp_path / "cache")
+        assert (found.name, found.path.read_bytes()) == ("in_parts", whole.read_bytes())
+    assert (tmp_path / "runs").read_text() == "x"
+    with pytest.raises(ModelFileError, match="can't put its model together: a part is missing"):
+        resolve("package:in_pieces", cache=tmp_path / "cache")
+    assert [entry.name for entry in (tmp_path / "cache" / "packages").iterdir()] == ["in_parts.gguf"]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
         ("package:no_such_package_here/m.gguf", "no package 'no_such_package_here' is installed"),
         ("package:os/../../etc/passwd", "not of the form"),
-        ("package:just_a_name", "not of the form"),
+        ("package:just_a_name", "no package 'just_a_name' is installed"),
+        ("package:a_name/", "not of the form"),
+        ("package:json", "names no file: give one as package:json/FILE"),
         ("shape:unheard-of", "unknown shape 'unheard-of'; known are qwen2.5-0.5b"),
         ("hf:no-slash", "not of the form hf:OWNER/REPO"),
     ],

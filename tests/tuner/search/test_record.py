@@ -1,6 +1,7 @@
 """A search's trials are in the store as they end, and come back to the next search."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_a_finished_trial_comes_back_with_its_rounds(recorder, space, measured, 
     assert dict(trial.metrics) == {"ttft_ms.p50": 1.5}
     assert trial.facts["generation_seconds"] == measured.generation_seconds
     assert store.trial_counts([study.id])[study.id] == {TrialStatus.COMPLETE: 1}
+
+
+def test_what_was_measured_under_load_is_measured_anew(recorder, space, measured, monkeypatch):
+    """A later search begins quiet: it would rank these beside quiet samples."""
+    config = space.default("simulated")
+    quiet = recorder._identify
+    monkeypatch.setattr(recorder, "_identify", lambda c: replace(quiet(c), conditions="loaded"))
+    recorder.finish(recorder.begin(config), config, TrialStatus.COMPLETE, None, 900.0, measured)
+    ((trial, rounds),) = recorder.earlier()
+    assert (trial.status, rounds) == (TrialStatus.COMPLETE, ())
 
 
 def test_a_failed_trial_comes_back_without_rounds(recorder, space):

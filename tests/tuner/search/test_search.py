@@ -1,36 +1,17 @@
 """A whole search on a response surface: what it finds, what it spends, what it leaves alone."""
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Objective, TrialStatus
+from tests.support.notes import Notes
 from tests.support.surface import LOSSLESS, RUINED, FakeClock, SurfaceRunner, space_of
 from tuner.engines.base import Phase
 from tuner.errors import ModelFileError, NothingFeasibleError, WorkerError
 from tuner.search.budget import Budget
 from tuner.search.judge import QualityJudge
 from tuner.search.objectives import objective_of
+from tuner.search.proposer import Proposer
 from tuner.search.search import Search
-
-
-@dataclass
-class Notes:
-    """A recorder that remembers."""
-
-    begun: list = field(default_factory=list)
-    ended: list = field(default_factory=list)
-    more: list = field(default_factory=list)
-
-    def begin(self, config):
-        self.begun.append(config)
-        return len(self.begun)
-
-    def finish(self, trial, config, status, reason, value, measured):
-        self.ended.append((config, status, reason, measured))
-
-    def more_rounds(self, config, rounds):
-        self.more.append((config, rounds))
 
 
 class Lab:
@@ -41,6 +22,7 @@ class Lab:
     ):
         self.space = space
         self.clock = FakeClock()
+        self.conditions = "quiet"
         self.runner = SurfaceRunner(space, self.clock, noise=noise, seed=seed, fault=fault)
         self.notes = Notes()
         self.events = []
@@ -60,6 +42,8 @@ class Lab:
             trials=trials,
             seed=seed,
             observer=self._watch,
+            full_budget=more.get("full_budget", False),
+            conditions=lambda: self.conditions,
         )
         self.first_leader_s = None
 
@@ -271,3 +255,40 @@ def test_a_single_round_may_be_looked_at_again_and_is_no_new_trial(space):
     assert trials.look(config) is None
     assert len(lab.notes.begun) == 1
     assert len(lab.notes.more) == 1
+
+
+def test_with_time_left_every_setting_is_measured_next_to_the_best(space):
+    lab = Lab(space, budget_s=3600)
+    best = lab.run()[0].config
+    known = [other for other in space.around(best) if not lab.search._trials.is_excluded(other)]
+    assert {name for other in known for name, value in other.settings if value != best.get(name)} >= {
+        "n_threads", "n_threads_batch", "n_ubatch", "wait_policy",
+    }  # fmt: skip
+    assert [other for other in known if lab.search.ledger.missing(other)] == []
+
+
+def test_when_load_becomes_the_condition_only_what_is_measured_under_it_counts(space):
+    """What was measured before a neighbour came would lead for good."""
+
+    def load(config):
+        if len(lab.runner.measured) == 25:
+            lab.conditions, lab.runner.neighbours = "loaded", 1
+
+    lab = Lab(space, budget_s=120.0, fault=load)
+    leaders = lab.search.run(lab.default)
+    best = leaders[0].config
+    # On four CPUs beside a neighbour, four threads that wait for each other are eight times as slow.
+    assert best.get("n_threads") == 3
+    assert leaders[0].value == pytest.approx(lab.runner.response_ms(best), rel=0.05)
+    default = lab.search.baseline_estimate()
+    assert default.value == pytest.approx(lab.runner.response_ms(lab.default), rel=0.05)
+    assert [config for config, *_ in lab.notes.ended].count(lab.default) == 2
+
+
+def test_a_full_budget_is_used_where_nothing_better_is_likely(space, monkeypatch):
+    monkeypatch.setattr(Proposer, "is_settled", property(lambda _: True))
+    short, full = (Lab(space, trials=40, full_budget=full) for full in (False, True))
+    for lab in (short, full):
+        lab.search.run(lab.default)
+    assert any("nothing more than 1 % better" in event.message for event in short.events)
+    assert len(full.notes.ended) > len(short.notes.ended)

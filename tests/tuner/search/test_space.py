@@ -1,10 +1,11 @@
 """The space is finite, canonical, and knows what a setting can change."""
 
 import random
+from dataclasses import replace
 
-from profiles.vocabulary import WORKLOADS, Workload
+from profiles.vocabulary import WORKLOADS, Role, Workload
 from tests.support.surface import space_of
-from tuner.engines.base import Phase, Scope
+from tuner.engines.base import Dimension, Phase, Scope
 
 
 def test_every_configuration_is_canonical_and_listed_once(space):
@@ -61,3 +62,15 @@ def test_another_space_has_another_digest(space, machine):
     assert space.digest == space_of(machine, WORKLOADS["chat"]).digest
     assert space.digest != space_of(machine, WORKLOADS["chat"], ("source", "q8_0")).digest
     assert space.digest != space_of(machine, Workload("short", 16, 8)).digest
+
+
+def test_a_space_too_large_to_list_is_listed_around_the_default_too(machine):
+    space = space_of(machine, WORKLOADS["batch"])
+    many = Dimension("unheard_of", tuple(range(200)), 0, Scope.CONTEXT, Role.KV)
+    (part,) = space.engines
+    large = replace(space, engines=(replace(part, dimensions=(*part.dimensions, many)),))
+    default = large.default("simulated")
+    listed = large.listed(Phase.DECODE, random.Random(0))
+    changes = [sum(config.get(name) != value for name, value in default.settings) for config in listed]
+    # Drawn from everything alone, three in a thousand would differ in so few.
+    assert sum(count <= 3 for count in changes) > 0.1 * len(listed)

@@ -23,7 +23,7 @@ from tuner.engines.llama_cpp.native import (
 )
 from tuner.engines.llama_cpp.vocabulary import Vocabulary
 
-CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v", "swa_full")
+CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v", "swa_full", "n_seq_max", "kv_unified")
 LOAD_SETTINGS = ("repack", "mmap", "mlock")
 LEAST_CONTEXT = 512
 """llama-cpp-python's default context: smaller ones would clip its default batch."""
@@ -116,7 +116,7 @@ class Context:
         *,
         outputs: int = 0,
     ) -> None:
-        """Make a context of `streams` sequences that hold `context_tokens` each.
+        """Make a context of `streams` sequences, or `n_seq_max` where set, that hold `context_tokens` each.
 
         `outputs` is the largest number of positions whose logits one call needs; 0 leaves the engine's
         default. A tight bound is no gain: with 1 or 2, prefill of several batches took a third longer
@@ -130,21 +130,24 @@ class Context:
         ubatch = settings.get("n_ubatch", 512)
         if not isinstance(ubatch, int) or ubatch < 1:
             raise EngineError(f"n_ubatch={ubatch}; at least 1 is needed")
-        self.streams = streams
-        # The cache rounds each stream's share up to a multiple of 256; the total must allow for it.
-        cells = max(-(-context_tokens // 256) * 256, -(-LEAST_CONTEXT // streams)) * streams
+        sequences = settings.get("n_seq_max", streams)
+        if not isinstance(sequences, int) or sequences < 1:
+            raise EngineError(f"n_seq_max={sequences}; at least 1 is needed")
+        self.sequences = sequences
+        # The cache rounds each sequence's share up to a multiple of 256; the total must allow for it.
+        cells = max(-(-context_tokens // 256) * 256, -(-LEAST_CONTEXT // sequences)) * sequences
         parameters = low.llama_context_default_params()
         set_fields(
             parameters,
             n_ctx=cells,
             n_batch=max(LEAST_CONTEXT, ubatch),
             n_ubatch=ubatch,
-            n_seq_max=streams,
+            n_seq_max=sequences,
             n_outputs_max=outputs,
             flash_attn_type=FLASH_ATTENTION[str(settings.get("flash_attn", "off"))],
             type_k=ggml_type(settings.get("type_k", "f16")),
             type_v=ggml_type(settings.get("type_v", "f16")),
-            kv_unified=False,
+            kv_unified=bool(settings.get("kv_unified", False)),
             swa_full=bool(settings.get("swa_full", True)),
             no_perf=True,
         )
@@ -240,7 +243,7 @@ def _load_facts(*, repack: bool, mlock: bool) -> dict[str, Setting]:
 
 
 def context_facts() -> dict[str, Setting]:
-    """KV types, flash attention and the window's cache as the context's log tells, else absent."""
+    """KV types, flash attention, one cache for all, the window's cache as the log tells, else absent."""
     facts: dict[str, Setting] = {}
     caches = set(LOG.find(r"K \((\w+)\):.*V \((\w+)\):"))
     if len(caches) == 1:
@@ -250,6 +253,9 @@ def context_facts() -> dict[str, Setting]:
         state = flash.pop()
         if state in ("enabled", "disabled"):
             facts["flash_attn"] = "on" if state == "enabled" else "off"
+    unified = {word for (word,) in LOG.find(r"kv_unified\s+= (\w+)")}
+    if len(unified) == 1:
+        facts["kv_unified"] = unified.pop() == "true"
     if LOG.find(r"(creating\s+SWA KV cache)"):
         facts["swa_full"] = bool(LOG.find(r"(using full-size SWA cache)"))
     return facts

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Setting, Workload
-from tuner.engines.base import BOTH_PHASES, SOURCE, Dimension, Phase, Recipe, Role, Scope
+from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
+from tuner.engines.base import BOTH_PHASES, SOURCE, Dimension, Phase, Recipe, Scope
+from tuner.engines.llama_cpp import variants
 from tuner.engines.llama_cpp.locking import lock_problem
 
 UBATCHES = (16, 32, 64, 128, 256, 512)
@@ -15,16 +15,12 @@ DEFAULT_UBATCH = 512
 MOST_UBATCH = 8192
 """What a user's own command may ask for; searches end at the default."""
 
+PREFILL_CHUNKS = (32, 128, DEFAULT_UBATCH)
+"""Prompt tokens that enter a step beside sequences that generate; the last is all that a batch holds."""
+
 KV_TYPES = ("q4_0", "q8_0", "f16")
 KV_BLOCK = 32
 """A quantized KV cache holds blocks of 32 values, so a head's size must be a multiple."""
-
-FLOAT_TYPES = frozenset({"f16", "bf16", "f32"})
-RECIPES = ("f16", "bf16", "q8_0", "q6_k", "q4_k_m", "q4_0")
-_MAIN_TYPE = {"q4_k_m": "q4_k"}
-_BITS = {"f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q4_k_m": 4.85, "q4_0": 4.5}
-_BITS_SHORT_ROWS = {**_BITS, "q6_k": 8.5, "q4_k_m": 6.4}
-"""Bits per weight where rows aren't multiples of 256 and k-quants fall back to blocks of 32."""
 
 _PROBE = """
 import json
@@ -38,7 +34,7 @@ class LlamaCpp:
 
     name = "llama_cpp"
     formats = ("gguf",)
-    variant_labels = (SOURCE, *RECIPES)
+    variant_labels = (SOURCE, *variants.LABELS)
     session = "tuner.engines.llama_cpp.session:LlamaSession"
     scorer = "tuner.engines.llama_cpp.scorer:LlamaScorer"
     has_openmp = True
@@ -53,24 +49,17 @@ class LlamaCpp:
         return "tuner.engines.llama_cpp.recipes"
 
     def recipes(self, model: ModelInfo) -> tuple[Recipe, ...]:
-        """The source, then every other type from the most to the least exact."""
-        source = Recipe(SOURCE, estimated_bytes=model.file_bytes)
-        made = (
-            Recipe(label, (("file_type", label),), _estimated_bytes(model, label))
-            for label in RECIPES
-            if not _is_of_type(model, label)
-        )
-        return source, *made
+        """The source, then every mix that is worth a look, from the most to the least exact."""
+        return variants.recipes(model)
 
     def reference(self, model: ModelInfo) -> Recipe:
         """f16, or the file itself where its weights are not quantized."""
-        if main_type(model) in FLOAT_TYPES:
-            return Recipe(SOURCE, estimated_bytes=model.file_bytes)
-        return Recipe("f16", (("file_type", "f16"),), _estimated_bytes(model, "f16"))
+        return variants.reference(model)
 
     def dimensions(self, machine: Machine, model: ModelInfo, workload: Workload) -> tuple[Dimension, ...]:
         """Threads, batch, attention, KV types and repacking; mapping and locking, which are policy, at their
-        defaults only, and the window's cache where the workload outgrows a sliding window."""
+        defaults only; the window's cache where the workload outgrows a sliding window; for several streams
+        also how many run at once, in what cache, and how prompts enter."""
         threads = thread_counts(machine)
         default = self.default(machine, model, workload).as_dict()
         prefill, decode = frozenset({Phase.PREFILL}), frozenset({Phase.DECODE})
@@ -100,6 +89,16 @@ class LlamaCpp:
                 if _outgrows_window(model, workload)
                 else ()
             ),
+            *(
+                (
+                    dimension("n_seq_max", stream_counts(workload), Scope.CONTEXT, Role.KV),
+                    dimension("kv_unified", (False, True), Scope.CONTEXT, Role.KV),
+                    dimension("active_streams", stream_counts(workload), Scope.RUN, Role.BATCH),
+                    dimension("prefill_chunk", PREFILL_CHUNKS, Scope.RUN, Role.BATCH),
+                )
+                if workload.streams > 1
+                else ()
+            ),
             dimension("repack", (False, True), Scope.LOAD, Role.WEIGHTS),
             dimension("mmap", (True,), Scope.LOAD, Role.WEIGHTS),
             dimension("mlock", (False,), Scope.LOAD, Role.WEIGHTS),
@@ -125,6 +124,7 @@ class LlamaCpp:
                 "mmap": True,
                 "mlock": False,
                 **({"swa_full": True} if _outgrows_window(model, workload) else {}),
+                **(_all_streams_at_once(workload) if workload.streams > 1 else {}),
             },
         )
 
@@ -168,7 +168,12 @@ class LlamaCpp:
         kind = settings.get("type_v", "f16")
         if kind != "f16" and flash == "off":
             return f"type_v={kind} needs flash_attn=on, but flash_attn={flash}: a quantized V cache needs it"
-        for name in ("repack", "mmap", "mlock", "swa_full"):
+        for name in ("n_seq_max", "active_streams"):
+            if not _is_count(settings.get(name, 1), workload.streams):
+                return f"{name}={settings[name]}: allowed is 1 to {workload.streams}, the streams"
+        if not _is_count(settings.get("prefill_chunk", 1), MOST_UBATCH):
+            return f"prefill_chunk={settings['prefill_chunk']}: allowed is 1 to {MOST_UBATCH}"
+        for name in ("repack", "mmap", "mlock", "swa_full", "kv_unified"):
             if not isinstance(settings.get(name, True), bool):
                 return f"{name}={settings[name]}: allowed is true or false"
         if "swa_full" in settings and not model.sliding_window:
@@ -190,7 +195,8 @@ class LlamaCpp:
     def canonical(self, config: Config, model: ModelInfo, workload: Workload) -> Config:
         """An ubatch no larger than a batch can be; no repack choice where nothing can be repacked.
 
-        With several streams every batch has more than one token, and those run on n_threads_batch.
+        Several streams that run together make batches of more than one token, which run on n_threads_batch.
+        No more run than the cache has sequences; where one runs alone, nothing decodes beside a prompt.
         """
         settings = config.as_dict()
         changes: dict[str, Setting] = {}
@@ -198,12 +204,35 @@ class LlamaCpp:
         if isinstance(ubatch, int):
             most = max(_largest_ubatch(workload), workload.prompt_tokens * workload.streams)
             changes["n_ubatch"] = min(ubatch, most)
-        kind = main_type(model) if config.variant == SOURCE else config.variant
-        if kind in FLOAT_TYPES and "repack" in settings:
+        if variants.is_float(config.variant, model) and "repack" in settings:
             changes["repack"] = False
-        if workload.streams > 1 and "n_threads" in settings and "n_threads_batch" in settings:
+        sequences = settings.get("n_seq_max", workload.streams)
+        active = min(int(settings.get("active_streams", sequences)), int(sequences))
+        if active > 1 and "n_threads" in settings and "n_threads_batch" in settings:
             changes["n_threads"] = settings["n_threads_batch"]
+        if "active_streams" in settings:
+            changes["active_streams"] = active
+        if "prefill_chunk" in settings:
+            most = max(DEFAULT_UBATCH, int(changes.get("n_ubatch", DEFAULT_UBATCH)))
+            changes["prefill_chunk"] = most if active == 1 else min(int(settings["prefill_chunk"]), most)
+        if "kv_unified" in settings and sequences == 1:
+            changes["kv_unified"] = False
         return config.with_settings(**changes)
+
+
+def stream_counts(workload: Workload) -> tuple[int, ...]:
+    """The powers of two below the streams, and all of them."""
+    below = (2**power for power in range(workload.streams.bit_length()) if 2**power < workload.streams)
+    return (*below, workload.streams)
+
+
+def _all_streams_at_once(workload: Workload) -> dict[str, Setting]:
+    return {
+        "n_seq_max": workload.streams,
+        "kv_unified": False,
+        "active_streams": workload.streams,
+        "prefill_chunk": DEFAULT_UBATCH,
+    }
 
 
 def _outgrows_window(model: ModelInfo, workload: Workload) -> bool:
@@ -231,22 +260,6 @@ def thread_counts(machine: Machine) -> tuple[int, ...]:
     return tuple(sorted(count for count in counts if 1 <= count <= every))
 
 
-def _is_of_type(model: ModelInfo, label: str) -> bool:
-    """Whether a recipe would only make again what the file is already.
-
-    Files of fewer bits keep their embedding in q8_0, in small models most of their bytes: such are not q8_0.
-    """
-    if _MAIN_TYPE.get(label, label) != main_type(model):
-        return False
-    mix = dict(model.tensor_mix)
-    return label != "q8_0" or mix["q8_0"] >= 0.9 * sum(mix.values())
-
-
-def main_type(model: ModelInfo) -> str:
-    """The tensor type that holds most of a model's bytes."""
-    return max(model.tensor_mix, key=lambda pair: pair[1])[0]
-
-
 def _is_count(value: Setting | None, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
@@ -262,15 +275,3 @@ def _head_problem(name: str, kind: str, model: ModelInfo) -> str | None:
     if kind == "f16" or length % KV_BLOCK == 0:
         return None
     return f"{name}={kind}: the model's head size {length} is not a multiple of {KV_BLOCK}; allowed is f16"
-
-
-def _estimated_bytes(model: ModelInfo, label: str) -> int:
-    """The size of a made variant: vectors stay f32, the embedding keeps 6 bits or more."""
-    mix = dict(model.tensor_mix)
-    vectors = mix.get("f32", 0) if main_type(model) != "f32" else 0
-    bits = (_BITS_SHORT_ROWS if model.hidden_size % 256 else _BITS)[label]
-    embedding = min(model.vocabulary_size * model.hidden_size, model.parameter_count)
-    body = model.parameter_count - embedding
-    embedding_bits = max(bits, 8.5 if model.hidden_size % 256 else 6.5625)
-    metadata = max(model.file_bytes - sum(mix.values()), 0)
-    return ceil((body * bits + embedding * embedding_bits) / 8) + vectors + metadata

@@ -104,9 +104,9 @@ class EverydaySession:
         """Versions and library hash."""
         return Built(native.version(), native.build(), {"llama_cpp": native.engine_version()})
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, leading: bool = True) -> list[int]:
         """Token ids, control tokens understood."""
-        return self._ready().tokenize(text.encode(), special=True)
+        return self._ready().tokenize(text.encode(), add_bos=leading, special=True)
 
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """Bytes."""
@@ -156,6 +156,11 @@ class EverydaySession:
         self._waiting = deque(request for request in self._waiting if request[0] != sequence)
         self._made = deque(made for made in self._made if made[0].sequence != sequence)
         self._told_ns = None
+
+    def reused(self, sequence: int) -> int:
+        """This interface does not tell."""
+        del sequence
+        return 0
 
     def now_ns(self) -> int:
         """`time.perf_counter_ns`, or when the token came that was handed out last."""

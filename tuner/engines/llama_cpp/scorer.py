@@ -11,8 +11,8 @@ import numpy as np
 from profiles.vocabulary import Setting
 from tuner.engines.base import EngineError
 from tuner.engines.llama_cpp.context import Context, LoadedModel
-from tuner.engines.llama_cpp.describe import FLOAT_TYPES
 from tuner.engines.llama_cpp.native import low
+from tuner.engines.llama_cpp.variants import FLOAT_TYPES
 
 CHUNK = 64
 """Positions per call of the engine: their logits fill 64 x vocabulary floats."""

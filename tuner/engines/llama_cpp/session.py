@@ -40,12 +40,17 @@ class _Request:
 
 
 class _Slot:
-    """A sequence's place in the cache: `tokens[:past]` are computed, also when no request holds it."""
+    """A sequence's place in the cache: `tokens[:past]` are computed, also when no request holds it.
 
-    __slots__ = ("index", "past", "request", "tokens")
+    `number` is its last request's, `kept` how many of that one's prompt tokens were there before it.
+    """
+
+    __slots__ = ("index", "kept", "number", "past", "request", "tokens")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.number = -1
+        self.kept = 0
         self.request: _Request | None = None
         self.tokens: list[int] = []
         self.past = 0
@@ -62,6 +67,8 @@ class LlamaSession:
         self._cancelled: set[int] = set()
         self._next_number = 0
         self._context_tokens = 0
+        self._active_streams = 1
+        self._prefill_chunk = 0
 
     def load(self, path: Path, settings: Mapping[str, Setting]) -> None:
         """Open a model file; EngineError with the engine's own line when it refuses."""
@@ -70,7 +77,11 @@ class LlamaSession:
         self._model = LoadedModel(path, settings)
 
     def configure(self, settings: Mapping[str, Setting], context_tokens: int, streams: int) -> None:
-        """Apply settings; a context that must be made anew drops its sequences."""
+        """Apply settings; a context that must be made anew drops its sequences.
+
+        Two settings are the loop's own: at most `active_streams` sequences run while others wait, and at most
+        `prefill_chunk` prompt tokens enter a step beside sequences that generate.
+        """
         threads = [settings.get(name) for name in ("n_threads", "n_threads_batch")]
         decode, prefill = (count if isinstance(count, int) and count >= 1 else 0 for count in threads)
         if not decode or not prefill:
@@ -81,15 +92,21 @@ class LlamaSession:
         if self._context is None or self._context.rebuild_key != wanted:
             self._drop_context()
             self._context = Context(self._loaded(), settings, context_tokens, streams)
-            self._slots = [_Slot(index) for index in range(streams)]
+            self._slots = [_Slot(index) for index in range(self._context.sequences)]
             self._context_tokens = context_tokens
+        self._active_streams = _count(settings, "active_streams", len(self._slots))
+        self._prefill_chunk = _count(settings, "prefill_chunk", self._context.n_batch)
         self._context.set_threads(decode, prefill)
 
     def effective(self) -> Mapping[str, Setting]:
         """By the engine's getters, else from its log, else absent."""
         model = self._loaded()
         loaded = {name: model.facts[name] for name in LOAD_SETTINGS if name in model.facts}
-        return {**loaded, **self._ready().effective()}
+        loop: dict[str, Setting] = {
+            "active_streams": min(self._active_streams, len(self._slots)),
+            "prefill_chunk": min(self._prefill_chunk, self._ready().n_batch),
+        }
+        return {**loaded, **self._ready().effective(), **loop}
 
     def built(self) -> Built:
         """Versions, library hash, compile features, facts of the load."""
@@ -97,9 +114,9 @@ class LlamaSession:
         facts = {**features, **self._loaded().facts, "llama_cpp": native.engine_version()}
         return Built(native.version(), native.build(), facts)
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, leading: bool = True) -> list[int]:
         """Token ids, control tokens understood."""
-        return self._loaded().vocabulary.tokenize(text)
+        return self._loaded().vocabulary.tokenize(text, leading=leading)
 
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """Bytes; control tokens give none."""
@@ -139,7 +156,7 @@ class LlamaSession:
         return number
 
     def step(self) -> list[Token]:
-        """Run one batch: a token of each running sequence, then prompt tokens while the batch has room.
+        """Run one batch: a token of each running sequence, then prompt tokens while there is room for them.
 
         Returns no token when a prompt needs more batches, or when another thread's `cancel` cut it short.
         """
@@ -172,6 +189,15 @@ class LlamaSession:
             if computes_prompt and self._context is not None:
                 self._context.abort_flag[0] = b"\1"
 
+    def interrupt(self) -> None:
+        """End the step that computes now, without a token and as if it had not begun; from another thread."""
+        if self._context is not None:
+            self._context.abort_flag[0] = b"\1"
+
+    def reused(self, sequence: int) -> int:
+        """What the sequence's slot held when it began."""
+        return next((slot.kept for slot in self._slots if slot.number == sequence), 0)
+
     def now_ns(self) -> int:
         """`time.perf_counter_ns`."""
         return time.perf_counter_ns()
@@ -191,6 +217,9 @@ class LlamaSession:
         busy = [slot for slot in self._slots if slot.request is not None]
         if len(busy) > 1:
             busy.sort(key=lambda slot: len(slot.tokens) - slot.past > 1)
+            generating = sum(len(slot.tokens) - slot.past == 1 for slot in busy)
+            if generating:
+                room = min(room, generating + self._prefill_chunk)
         for slot in busy:
             request = slot.request
             missing = len(slot.tokens) - slot.past
@@ -226,9 +255,11 @@ class LlamaSession:
         return made
 
     def _place(self) -> None:
-        """Give waiting requests to free slots, in order of arrival."""
+        """Give waiting requests to free slots, in order of arrival, as many as may run at once."""
         free = [slot for slot in self._slots if slot.request is None]
-        while free and self._waiting:
+        places = self._active_streams - (len(self._slots) - len(free))
+        while free and places > 0 and self._waiting:
+            places -= 1
             request = self._waiting.popleft()
             if request.reuse_prefix:
                 slot = max(free, key=lambda slot: _common(slot, request.tokens))
@@ -240,6 +271,7 @@ class LlamaSession:
             if kept < slot.past and not self._ready().keep(slot.index, kept):
                 kept = 0
             slot.request, slot.tokens, slot.past = request, request.tokens, kept
+            slot.number, slot.kept = request.number, kept
 
     def _rewind(self, fed: list[tuple[_Slot, _Request, int]]) -> None:
         """Bring the cache back to what was computed before a batch that failed."""
@@ -285,6 +317,13 @@ class LlamaSession:
         if self._context is None:
             raise EngineError("the session is not configured")
         return self._context
+
+
+def _count(settings: Mapping[str, Setting], name: str, default: int) -> int:
+    value = settings.get(name, default)
+    if not isinstance(value, int) or value < 1:
+        raise EngineError(f"{name}={value}; at least 1 is needed")
+    return value
 
 
 def _common(slot: _Slot, tokens: Sequence[int]) -> int:

@@ -24,17 +24,18 @@ class Vocabulary:
         self._model = model
         self._template: Any = None
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, leading: bool = True) -> list[int]:
         """Token ids; control tokens in the text are understood, a leading token is added where wanted.
 
-        A text that already begins with the leading token (as chat templates write it) gets no second.
+        A text that already begins with the leading token (as chat templates write it) gets no second;
+        without `leading` none is added.
         """
         if not self._has_tokenizer:
             raise EngineError("the model has no tokenizer")
         data = text.encode()
         first = low.llama_vocab_bos(self.handle)
-        leading = self.piece(first) if first >= 0 else b""
-        add_special = not (leading and data.startswith(leading))
+        first_piece = self.piece(first) if first >= 0 else b""
+        add_special = leading and not (first_piece and data.startswith(first_piece))
         room = len(data) + 8
         while True:
             tokens = (low.llama_token * room)()

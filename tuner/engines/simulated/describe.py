@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from probes.machine import Machine
-from profiles.vocabulary import Config, ModelInfo, Setting, Workload
-from tuner.engines.base import SOURCE, Dimension, Phase, Recipe, Role, Scope
+from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
+from tuner.engines.base import SOURCE, Dimension, Phase, Recipe, Scope
 
 UBATCHES = (16, 32, 64, 128, 256, 512)
 KV_TYPES = ("f16", "q8_0", "q4_0")

@@ -23,6 +23,7 @@ KINDS = (
 MOMENTS = ("import", "load", "configure", "decode")
 LASTING = (
     "short_output", "nan", "effective_mismatch", "slow_first_rounds", "drift", "outlier", "neighbour",
+    "collapse",
 )  # fmt: skip
 NAMES = frozenset({*(f"{kind}_on_{moment}" for kind in KINDS for moment in MOMENTS), *LASTING})
 

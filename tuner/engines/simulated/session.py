@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from profiles.vocabulary import Setting
@@ -43,7 +43,7 @@ class SimulatedSession:
     """Implements `tuner.engines.base.Session`; equal seeds and calls give equal times and tokens."""
 
     def __init__(self) -> None:
-        self._world = surface.World.from_environment()
+        self._world = self._given = surface.World.from_environment()
         self._random = random.Random(self._world.seed)
         self._clock_ns = 0
         self._busy_ns = 0
@@ -54,6 +54,7 @@ class SimulatedSession:
         self._context_tokens = 0
         self._slots: list[list[int]] = []
         self._running: dict[int, _Sequence] = {}
+        self._kept: dict[int, tuple[int, int]] = {}
         self._requests = 0
 
     def load(self, path: Path, settings: Mapping[str, Setting]) -> None:
@@ -96,9 +97,9 @@ class SimulatedSession:
         """Constant, with the variant as a fact."""
         return Built(VERSION, BUILD, {"variant": self._loaded()})
 
-    def tokenize(self, text_: str) -> list[int]:
+    def tokenize(self, text_: str, *, leading: bool = True) -> list[int]:
         """One token a byte."""
-        return text.tokenize(text_)
+        return text.tokenize(text_)[0 if leading else 1 :]
 
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """The bytes of some tokens."""
@@ -142,6 +143,7 @@ class SimulatedSession:
             ready=min(shared[slot], len(prompt) - 1),
         )
         self._slots[slot] = []
+        self._kept[slot] = self._requests, self._running[self._requests].ready
         return self._requests
 
     def step(self) -> list[Token]:
@@ -169,6 +171,10 @@ class SimulatedSession:
         if gone is not None:
             self._slots[gone.slot] = (gone.prompt + gone.made)[: gone.ready + len(gone.made)]
 
+    def reused(self, sequence: int) -> int:
+        """What the sequence's slot held when it began."""
+        return next((kept for number, kept in self._kept.values() if number == sequence), 0)
+
     def now_ns(self) -> int:
         """Nanoseconds of the virtual clock."""
         return self._clock_ns
@@ -181,6 +187,10 @@ class SimulatedSession:
             "busy_ns": float(self._busy_ns),
             "max_run_delay_ns": float(self._run_delay_ns),
         }
+
+    def beside(self, neighbours: int) -> None:
+        """So many processes are busy beside it from now on, beyond those of the simulated world."""
+        self._world = replace(self._given, neighbours=self._given.neighbours + neighbours)
 
     def close(self) -> None:
         """Forget the model."""
@@ -222,6 +232,8 @@ class SimulatedSession:
         if decoding:
             depth = max(len(sequence.prompt) + len(sequence.made) for sequence in decoding)
             decode = surface.decode_ms(self._world, variant, self._settings, depth, len(decoding))
+            if "collapse" in self._faults and self._requests % 5 == 0 and len(decoding[0].made) > 4:
+                decode *= 40.0
         factor = max(sequence.speed for sequence in self._running.values())
         factor *= self._random.lognormvariate(0.0, self._world.noise) if self._world.noise else 1.0
         self._busy_ns += int(
@@ -235,13 +247,15 @@ class SimulatedSession:
     def _speed_of_request(self) -> float:
         """The time factor of the request that is being added."""
         factor = 1.0
-        if "slow_first_rounds" in self._faults and self._requests <= 2:
+        # A short round is two requests, the prompt and tokens after it; the first request is a warm-up.
+        rounds = self._requests // 2
+        if "slow_first_rounds" in self._faults and rounds <= 1:
             factor *= 3.0
         if "drift" in self._faults:
-            factor *= 1.05**self._requests
-        if "outlier" in self._faults and self._requests % 5 == 0:
+            factor *= 1.05**rounds
+        if "outlier" in self._faults and rounds % 5 == 4:
             factor *= 0.1
-        if "neighbour" in self._faults and self._requests % 3 == 0:
+        if "neighbour" in self._faults and rounds % 3 == 2:
             factor *= 3.0
         return factor
 

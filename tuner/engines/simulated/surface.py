@@ -22,6 +22,8 @@ _KV_FACTOR = {"f16": 1.0, "q8_0": 1.08, "q4_0": 1.18}
 _OVERSUBSCRIBED = 3.0
 _PREFILL_SCALING = 0.92
 _DECODE_SCALING = 0.35
+_BESIDE = {"default": 8.0, "short_spin": 4.0, "passive": 2.2}
+"""How much longer a step takes whose threads wait for one that shares its CPU with other work."""
 _STREAM_SHARE = 0.35
 
 
@@ -33,6 +35,8 @@ class World:
     noise: float = 0.0
     seed: int = 0
     wait_policy: str = "default"
+    neighbours: int = 0
+    """Other processes that keep a CPU each busy."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -61,7 +65,8 @@ def prefill_ms(world: World, variant: str, settings: Mapping[str, Setting], toke
     kv = (_KV_FACTOR[str(settings["type_k"])] + _KV_FACTOR[str(settings["type_v"])]) / 2
     threads = int(settings["n_threads_batch"])
     speed = _speedup(world, threads, _PREFILL_SCALING)
-    return tokens * per_token * (1 + 11 / ubatch) * (1 + (kv - 1) / 4) / speed
+    crowding = 2.0 if _crowded(world, threads) else 1.0
+    return tokens * per_token * (1 + 11 / ubatch) * (1 + (kv - 1) / 4) / speed * crowding
 
 
 def decode_ms(world: World, variant: str, settings: Mapping[str, Setting], depth: int, streams: int) -> float:
@@ -79,5 +84,12 @@ def _speedup(world: World, threads: int, scaling: float) -> float:
     return float(threads**scaling)
 
 
+def _crowded(world: World, threads: int) -> bool:
+    """Whether a thread must share a CPU with a neighbour."""
+    return world.neighbours > 0 and threads > world.cpus - world.neighbours
+
+
 def _waiting(world: World, threads: int) -> float:
+    if _crowded(world, threads):
+        return 2.0 if threads == 1 else _BESIDE[world.wait_policy]
     return 1.0 if threads == 1 else {"default": 1.0, "short_spin": 1.04, "passive": 1.5}[world.wait_policy]

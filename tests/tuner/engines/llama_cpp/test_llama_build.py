@@ -103,3 +103,34 @@ def test_k01_a_build_that_dies_of_repacked_weights_says_so(monkeypatch: pytest.M
     told = smoke.run()
     assert "repack=true" in told["note"]
     assert "SIGILL" in told["note"]
+
+
+def _bytes_of(path: Path) -> dict[str, tuple[str, bytes]]:
+    header = read_header(path)
+    data = path.read_bytes()[header.data_start :]
+    return {t.name: (t.type, data[t.offset : t.offset + t.size_bytes]) for t in header.tensors}
+
+
+def test_tensors_that_have_their_type_already_are_copied_bit_by_bit(tmp_path: Path) -> None:
+    from tests.support.builds import demo_model
+
+    source, made = _bytes_of(demo_model()), tmp_path / "q8_0.gguf"
+    recipes.make(demo_model(), made, {"file_type": "q8_0"})
+    variant = _bytes_of(made)
+    assert set(variant) == set(source)
+    kept = {name for name, (kind, _data) in source.items() if kind in ("q8_0", "f32")}
+    # Quantizing a q8_0 tensor again would change it.
+    assert "token_embd.weight" in kept
+    assert all(variant[name] == source[name] for name in kept)
+    assert all(variant[name] != source[name] for name in set(source) - kept)
+
+
+def test_a_pair_gives_the_ends_a_type_of_their_own(tmp_path: Path) -> None:
+    from tests.support.builds import demo_model
+
+    made = tmp_path / "pair.gguf"
+    pair = {"file_type": "bf16", "token_embedding_type": "q8_0", "output_tensor_type": "q8_0"}
+    recipes.make(demo_model(), made, pair)
+    types = {tensor.name: tensor.type for tensor in read_header(made).tensors}
+    assert types.pop("token_embd.weight") == "q8_0"
+    assert set(types.values()) == {"f32", "bf16"}

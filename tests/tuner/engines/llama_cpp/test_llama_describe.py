@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from probes.effective import Effective
 from probes.machine import Machine
 from probes.topology import Topology
 from profiles.vocabulary import WORKLOADS, ModelInfo, Workload
+from tuner import process
 from tuner.engines.base import Phase, Scope
 from tuner.engines.llama_cpp import locking
 from tuner.engines.llama_cpp.describe import LlamaCpp, thread_counts
@@ -181,7 +183,8 @@ def test_canonical_merges_what_behaves_alike() -> None:
 
 def test_recipes_leave_out_what_the_source_is() -> None:
     labels = [recipe.label for recipe in ENGINE.recipes(MODEL)]
-    assert labels == ["source", "f16", "bf16", "q8_0", "q6_k", "q4_k_m", "q4_0"]
+    # Of short rows, the ends of 4-bit files are q8_0 as they are.
+    assert labels == ["source", "f16", "bf16", "bf16+q8_0", "q8_0", "q6_k", "q4_k_m", "q4_0"]
     assert ENGINE.reference(MODEL).label == "f16"
     whole = replace(MODEL, tensor_mix=(("bf16", 269_000_000), ("f32", 140_544)))
     assert "bf16" not in [recipe.label for recipe in ENGINE.recipes(whole)]
@@ -195,9 +198,31 @@ def test_recipes_leave_out_what_the_source_is() -> None:
     assert "q8_0" in [recipe.label for recipe in ENGINE.recipes(embedding)]
 
 
+def test_pairs_exist_where_the_ends_weigh_and_are_another_file() -> None:
+    def pairs(model: ModelInfo) -> list[str]:
+        return [recipe.label for recipe in ENGINE.recipes(model) if "+" in recipe.label]
+
+    # Qwen3 0.6B: a quarter of it is the embedding, its rows take k-quants.
+    qwen = replace(MODEL, parameter_count=596_049_920, hidden_size=1024, vocabulary_size=151_936)
+    assert pairs(qwen) == ["bf16+q8_0", "q4_k_m+q8_0", "q4_0+q8_0"]
+    parameters = {recipe.label: dict(recipe.parameters) for recipe in ENGINE.recipes(qwen)}
+    assert parameters["q4_0+q8_0"] == {
+        "file_type": "q4_0",
+        "token_embedding_type": "q8_0",
+        "output_tensor_type": "q8_0",
+    }
+    assert parameters["q4_0"] == {"file_type": "q4_0"}
+    sizes = {recipe.label: recipe.estimated_bytes for recipe in ENGINE.recipes(qwen)}
+    assert sizes["q4_0"] < sizes["q4_0+q8_0"] < sizes["q8_0"] < sizes["bf16+q8_0"] < sizes["bf16"]
+    # A 7B model: its ends are 2 % of it.
+    large = replace(MODEL, parameter_count=6_738_415_616, hidden_size=4096, vocabulary_size=32_000)
+    assert pairs(large) == []
+
+
 def test_sizes_are_estimated_within_an_eighth() -> None:
     real = {
         "f16": 270_885_952,
+        "bf16+q8_0": 244_343_872,
         "q8_0": 144_811_072,
         "q6_k": 138_382_912,
         "q4_k_m": 105_454_144,
@@ -249,3 +274,67 @@ def test_e17_a_lock_above_the_limit_is_refused_with_both_numbers(monkeypatch: py
     assert "model 25" in (ENGINE.violation(bigger, machine(), MODEL, CHAT) or "")
     monkeypatch.setattr(locking, "lock_limit_bytes", lambda: None)
     assert ENGINE.violation(bigger, machine(), MODEL, CHAT) is None
+
+
+def test_e17_an_ordinary_user_may_lock_no_more_than_the_limit() -> None:
+    code = (
+        "from tests.support.privileges import drop_privileges\n"
+        "from tuner.engines.llama_cpp.locking import lock_problem\n"
+        "drop_privileges(lockable_bytes=64 << 10)\n"
+        "print(lock_problem(94 << 20))\n"
+        "print(lock_problem(32 << 10))\n"
+    )
+    ending = process.run([sys.executable, "-P", "-c", code], deadline_s=60)
+    above, within = ending.stdout.decode().splitlines()
+    assert above.startswith("mlock=true: limit 64 KiB < model 94 MiB; allowed is false")
+    assert within == "None"
+
+
+SEVERAL = ("n_seq_max", "kv_unified", "active_streams", "prefill_chunk")
+
+
+def test_several_streams_have_settings_of_their_own() -> None:
+    assert not set(SEVERAL) & {d.name for d in ENGINE.dimensions(machine(), MODEL, CHAT)}
+    assert not set(SEVERAL) & set(ENGINE.default(machine(), MODEL, CHAT).as_dict())
+    assert values("n_seq_max", workload=BATCH) == values("active_streams", workload=BATCH) == (1, 2, 4, 8)
+    assert values("active_streams", workload=replace(BATCH, streams=3)) == (1, 2, 3)
+    assert values("kv_unified", workload=BATCH) == (False, True)
+    assert values("prefill_chunk", workload=BATCH) == (32, 128, 512)
+    default = ENGINE.default(machine(), MODEL, BATCH)
+    assert [default.get(name) for name in SEVERAL] == [8, False, 8, 512]
+    scopes = {d.name: d.scope for d in ENGINE.dimensions(machine(), MODEL, BATCH)}
+    assert [scopes[name] for name in SEVERAL] == [Scope.CONTEXT, Scope.CONTEXT, Scope.RUN, Scope.RUN]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        # No more run than the cache has sequences.
+        ({"n_seq_max": 4}, {"n_seq_max": 4, "active_streams": 4}),
+        ({"active_streams": 2}, {"n_seq_max": 8, "active_streams": 2}),
+        # One alone has nothing beside it, and decodes on its own threads.
+        ({"active_streams": 1, "prefill_chunk": 32}, {"prefill_chunk": 512, "n_threads": 1}),
+        ({"active_streams": 2, "prefill_chunk": 32}, {"prefill_chunk": 32, "n_threads": 2}),
+        ({"n_seq_max": 1, "kv_unified": True}, {"kv_unified": False, "active_streams": 1}),
+    ],
+)
+def test_streams_that_are_served_alike_are_one_configuration(
+    asked: dict[str, Any], found: dict[str, Any]
+) -> None:
+    config = ENGINE.default(machine(), MODEL, BATCH).with_settings(n_threads=1, n_threads_batch=2, **asked)
+    canonical = ENGINE.canonical(config, MODEL, BATCH)
+    assert {name: canonical.get(name) for name in found} == found
+    assert ENGINE.violation(canonical, machine(), MODEL, BATCH) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"n_seq_max": 9}, "n_seq_max=9: allowed is 1 to 8, the streams"),
+        ({"active_streams": 0}, "active_streams=0: allowed is 1 to 8, the streams"),
+        ({"prefill_chunk": 0}, "prefill_chunk=0: allowed is 1 to 8192"),
+        ({"kv_unified": "on"}, "kv_unified=on: allowed is true or false"),
+    ],
+)
+def test_streams_that_can_not_be_served_are_refused(asked: dict[str, Any], said: str) -> None:
+    assert violation(workload=BATCH, **asked) == said

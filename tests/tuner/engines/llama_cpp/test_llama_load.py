@@ -16,13 +16,12 @@ pytestmark = pytest.mark.real
 
 # A process of its own for each: what is resident of a model is the process's, not the session's.
 CHILD = """
-import ctypes, json, resource, sys
+import json, sys
 from pathlib import Path
+from tests.support.privileges import drop_privileges
 settings, unprivileged = json.loads(sys.argv[2]), sys.argv[3] == "unprivileged"
 if unprivileged:
-    # capset with three empty sets: even root has CAP_IPC_LOCK no more.
-    ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+    drop_privileges(lockable_bytes=64 << 10)
 from tuner.engines.llama_cpp import locking
 from tuner.engines.llama_cpp.session import LlamaSession
 session = LlamaSession()

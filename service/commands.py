@@ -1,0 +1,65 @@
+"""`cputune serve`: the HTTP service with its running generator."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one [default: 8765].")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A registered model [default: the demo model].")
+    ] = None,
+    workload: Annotated[str | None, typer.Option(help="Whose best profile is run [default: chat].")] = None,
+    profile: Annotated[str | None, typer.Option(help="A profile to run in place of the best one.")] = None,
+    no_generator: Annotated[
+        bool, typer.Option("--no-generator", help="Serve profiles and history only.")
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that requests must carry; needed beyond loopback."),
+    ] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Context of one conversation [default: 4096].")
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(metavar="N", help="Requests that run at a time [default: 4].")
+    ] = None,
+) -> None:
+    """Serve profiles, history and a running generator over HTTP.
+
+    The generator runs this machine's best profile behind OpenAI-compatible endpoints. Every option can
+    come from the environment, such as CPUTUNE_SERVE_PORT.
+    """
+    import uvicorn
+
+    from service.app import create_app
+    from service.settings import settings_from
+    from tuner.home import Home
+
+    settings = settings_from(
+        host=host,
+        port=port,
+        model=model,
+        workload=workload,
+        profile=profile,
+        generator=False if no_generator else None,
+        token_file=token_file,
+        context_tokens=context_tokens,
+        parallel=parallel,
+    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    uvicorn.run(
+        create_app(settings, Home.find()),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+        server_header=False,
+    )

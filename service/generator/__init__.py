@@ -1,0 +1,1 @@
+"""The running generator: a worker process around an engine's session, and the requests it serves."""

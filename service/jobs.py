@@ -1,0 +1,201 @@
+"""Searches that were started over HTTP: each one is a `cputune search` child, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from service.problems import RequestError
+from tuner import process
+from tuner.cli import exit_codes
+from tuner.home import Home
+
+GRACE_S = 5.0
+"""What a search gets to end by itself after it was cancelled."""
+KEPT_JOBS = 50
+KEPT_EVENTS = 5000
+
+
+class JobState(StrEnum):
+    """How far a search came."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass
+class Job:
+    """One search; `events` grows while it runs, each event has its place in it as its id."""
+
+    id: str
+    arguments: tuple[str, ...]
+    started_at: datetime
+    state: JobState = JobState.RUNNING
+    ended_at: datetime | None = None
+    error: str | None = None
+    result: dict[str, Any] | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, event: dict[str, Any]) -> None:
+        """Add an event and wake who waits for it."""
+        if len(self.events) < KEPT_EVENTS:
+            self.events.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake everyone who watches."""
+        woken, self.changed = self.changed, asyncio.Event()
+        woken.set()
+
+    def document(self) -> dict[str, Any]:
+        """The job as an answer."""
+        return {
+            "id": self.id,
+            "state": str(self.state),
+            "command": ["cputune", "search", *self.arguments],
+            "started_at": self.started_at.isoformat(timespec="seconds"),
+            "ended_at": self.ended_at.isoformat(timespec="seconds") if self.ended_at else None,
+            "error": self.error,
+            "events": len(self.events),
+            "result": self.result,
+        }
+
+    async def watch(self, after: int) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """The events from place `after` on, as they come, until the search has ended."""
+        at = max(0, after)
+        while True:
+            changed = self.changed
+            while at < len(self.events):
+                yield at, self.events[at]
+                at += 1
+            if self.state is not JobState.RUNNING:
+                return
+            await changed.wait()
+
+
+class Jobs:
+    """Every search that this service started; use it on one event loop."""
+
+    def __init__(self, home: Home, storage: str | None) -> None:
+        self._home = home
+        self._storage = storage
+        self._jobs: dict[str, Job] = {}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> Job | None:
+        """The search that runs."""
+        return next((job for job in self._jobs.values() if job.state is JobState.RUNNING), None)
+
+    def every(self) -> list[Job]:
+        """All known searches, the last one first."""
+        return list(reversed(self._jobs.values()))
+
+    def job(self, job_id: str) -> Job:
+        """A search by its id; RequestError for an unknown one."""
+        found = self._jobs.get(job_id)
+        if found is None:
+            raise RequestError(404, f"search '{job_id[:50]}' is unknown: see /v1/searches", "not_found_error")
+        return found
+
+    async def start(self, arguments: Sequence[str]) -> Job:
+        """Start `cputune search ARGUMENTS`; RequestError 409 while one runs."""
+        busy = self.running
+        if busy is not None:
+            raise RequestError(
+                409, f"search {busy.id} runs: wait for it, or cancel it", "conflict_error", code="busy"
+            )
+        job = Job(secrets.token_hex(4), tuple(arguments), datetime.now(UTC))
+        self._jobs[job.id] = job
+        while len(self._jobs) > KEPT_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        storage = ["--storage", self._storage] if self._storage else []
+        words = ["search", *arguments, *storage, "--json", "--progress", "json"]
+        out, err = os.pipe(), os.pipe()
+        try:
+            self._child = process.spawn(
+                process.python_argv("tuner.cli.main", *words),
+                environment=process.python_environment() | {"CPUTUNE_HOME": str(self._home.root)},
+                stdout=out[1],
+                stderr=err[1],
+            )
+        except BaseException:
+            del self._jobs[job.id]
+            os.close(out[0])
+            os.close(err[0])
+            raise
+        finally:
+            os.close(out[1])
+            os.close(err[1])
+        self._task = asyncio.create_task(self._follow(job, self._child, out[0], err[0]))
+        return job
+
+    async def cancel(self, job: Job) -> None:
+        """End a search as Ctrl-C would: what it finished is kept."""
+        if job.state is not JobState.RUNNING or self._child is None or self._task is None:
+            return
+        job.state = JobState.CANCELLED
+        with suppress(ProcessLookupError):
+            self._child.send_signal(signal.SIGINT)
+        _done, late = await asyncio.wait({self._task}, timeout=GRACE_S)
+        if late:
+            process.kill_group(self._child, grace_s=0.0)
+            await self._task
+
+    async def close(self) -> None:
+        """Cancel what runs."""
+        if self.running is not None:
+            await self.cancel(self.running)
+
+    async def _follow(self, job: Job, child: subprocess.Popen[bytes], out: int, err: int) -> None:
+        document, last = await asyncio.gather(_read_all(out), self._read_events(job, err))
+        returncode = await asyncio.to_thread(child.wait)
+        process.kill_group(child, grace_s=0.0)
+        with suppress(ValueError):
+            job.result = json.loads(document)
+        if job.state is JobState.RUNNING:
+            known = returncode in (exit_codes.DONE, exit_codes.NOTHING_FEASIBLE) and job.result is not None
+            job.state = JobState.DONE if known else JobState.FAILED
+        if job.state is JobState.FAILED:
+            job.error = last or process.describe_exit(returncode)[1]
+        job.ended_at = datetime.now(UTC)
+        job.say({"event": "end", "state": str(job.state), "error": job.error})
+
+    async def _read_events(self, job: Job, fd: int) -> str:
+        """Take every line as an event; the last one that is none is the error's."""
+        last = ""
+        reader = await _reader(fd)
+        while line := await reader.readline():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                last = line.decode(errors="replace").strip().removeprefix("cputune: ")
+            else:
+                job.say(event)
+        return last
+
+
+async def _reader(fd: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
+    )
+    return reader
+
+
+async def _read_all(fd: int) -> bytes:
+    return await (await _reader(fd)).read()

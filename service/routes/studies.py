@@ -1,0 +1,129 @@
+"""Studies with their trials and samples: the tuning history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from profiles.records import StudyRecord, TrialRecord
+from profiles.vocabulary import RoundSamples, TrialStatus
+from service.problems import RequestError
+from service.routes.profiles import Offset, Page
+from service.state import state_of
+
+router = APIRouter(prefix="/v1/studies", tags=["studies"])
+
+
+@router.get("")
+def studies(
+    request: Request, model: str | None = None, limit: Page = 50, offset: Offset = 0
+) -> dict[str, Any]:
+    """Searches of this store, the last changed first."""
+    store = state_of(request).store
+    digest = None if model is None else store.model(model).info.digest
+    records = store.studies(model_digest=digest, limit=limit, offset=offset)
+    counts = store.trial_counts([record.id for record in records])
+    listed = [{**summary(record), "trials": _named(counts[record.id])} for record in records]
+    return {"studies": listed, "limit": limit, "offset": offset}
+
+
+@router.get("/{study_id}")
+def study(request: Request, study_id: str) -> dict[str, Any]:
+    """One search with the document that it ended with."""
+    store = state_of(request).store
+    record = store.study(study_id)
+    return {
+        **summary(record),
+        "trials": _named(store.trial_counts([record.id])[record.id]),
+        "engine_builds": dict(record.engine_builds),
+        "environment": dict(record.environment),
+        "request": dict(record.request),
+        "result": dict(record.result) or None,
+    }
+
+
+@router.get("/{study_id}/trials")
+def trials(
+    request: Request, study_id: str, status: str | None = None, limit: Page = 100, offset: Offset = 0
+) -> dict[str, Any]:
+    """A study's trials by number, those of one status only where it is given."""
+    store = state_of(request).store
+    wanted = None if status is None else [_status(status)]
+    found = store.trials(store.study(study_id).id, statuses=wanted, limit=limit, offset=offset)
+    return {"trials": [trial(record) for record in found], "limit": limit, "offset": offset}
+
+
+@router.get("/{study_id}/samples")
+def samples(request: Request, study_id: str, limit: Page = 20, offset: Offset = 0) -> dict[str, Any]:
+    """The measured rounds of a study's trials, a page of trials at a time."""
+    store = state_of(request).store
+    found = store.trials(store.study(study_id).id, limit=limit, offset=offset)
+    listed = [
+        {"trial": record.id, "rounds": [rounds(one) for one in store.rounds(record.measurement_key)]}
+        for record in found
+        if record.measurement_key is not None
+    ]
+    return {"samples": listed, "limit": limit, "offset": offset}
+
+
+def summary(record: StudyRecord) -> dict[str, Any]:
+    """What a list shows of a study."""
+    best = record.result.get("best")
+    return {
+        "id": record.id,
+        "name": record.name,
+        "status": str(record.status),
+        "machine": record.fingerprint,
+        "model": record.model_digest,
+        "workload": record.workload.name,
+        "objective": record.objectives[0].metric,
+        "quality": record.quality_level,
+        "limits": [str(limit) for limit in record.limits],
+        "created_at": record.created_at.isoformat(timespec="seconds"),
+        "updated_at": record.updated_at.isoformat(timespec="seconds"),
+        "speedup": record.result.get("speedup"),
+        "profile": best.get("profile_id") if isinstance(best, dict) else None,
+    }
+
+
+def trial(record: TrialRecord) -> dict[str, Any]:
+    """A trial in full."""
+    return {
+        "id": record.id,
+        "number": record.number,
+        "stage": record.stage,
+        "status": str(record.status),
+        "reason": record.reason,
+        "engine": record.config.engine,
+        "variant": record.config.variant,
+        "config": record.config.as_dict(),
+        "effective": dict(record.effective),
+        "value": record.objective_value,
+        "metrics": dict(record.metrics),
+        "started_at": record.started_at.isoformat(timespec="seconds"),
+        "invalidated": record.invalidated_at is not None,
+    }
+
+
+def rounds(record: RoundSamples) -> dict[str, Any]:
+    """The samples of one round, in ms."""
+    return {
+        "kind": record.kind,
+        "ttft_ms": list(record.ttft_ms),
+        "gaps_ms": [list(gaps) for gaps in record.gaps_ms],
+        "response_ms": list(record.response_ms),
+        "dropped": record.dropped,
+    }
+
+
+def _named(counts: dict[TrialStatus, int]) -> dict[str, int]:
+    return {str(status): count for status, count in counts.items()}
+
+
+def _status(name: str) -> TrialStatus:
+    try:
+        return TrialStatus(name)
+    except ValueError:
+        allowed = ", ".join(str(status) for status in TrialStatus)
+        raise RequestError(422, f"status '{name[:50]}': allowed are {allowed}", param="status") from None

@@ -1,0 +1,126 @@
+"""Published profiles and the tuning history over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from profiles.documents import read_profile
+from tests.support.flow import Flow
+from tests.support.serving import Served, serving
+from tests.support.tiny import write_tiny_model
+from tuner.home import Home
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Flow]]:
+    """A service over a store in which one search has ended."""
+    folder = tmp_path_factory.mktemp("searched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CPUTUNE_LOCK", str(folder / "measuring.lock"))
+        flow = Flow(Home(folder / "home"), write_tiny_model(folder / "tiny.gguf"))
+        flow.search(trials=4)
+        with serving(flow.home, generator=False) as served:
+            yield served, flow
+
+
+def test_the_best_profile_has_a_tag_and_is_not_sent_twice(searched: tuple[Served, Flow]):
+    served, flow = searched
+    first = served.client.get("/v1/profiles/best")
+    assert first.status_code == 200
+    profile = read_profile(first.json(), "the answer")
+    assert profile.config.engine == "simulated"
+    again = served.client.get("/v1/profiles/best", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = served.client.get("/v1/profiles/best", headers={"If-None-Match": '"other"'})
+    assert other.status_code == 200
+    del flow
+
+
+def test_a_change_in_the_store_is_seen(searched: tuple[Served, Flow]):
+    served, flow = searched
+    before = served.client.get("/v1/profiles/best").json()
+    with flow.store() as store:
+        published = store.profiles()[0]
+        store.publish(store.profile(published.id))
+    after = served.client.get("/v1/profiles/best").json()
+    assert before["id"] != after["id"]
+
+
+def test_a_question_without_an_answer_says_why_and_what_to_run(searched: tuple[Served, Flow]):
+    served, _flow = searched
+    response = served.client.get("/v1/profiles/best", params={"workload": "rag"})
+    assert response.status_code == 404
+    message = response.json()["error"]["message"]
+    assert "nothing is published" in message
+    assert "there is chat at near-lossless" in message
+    assert "cputune search --model tiny --workload rag" in message
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "part"),
+    [
+        ({"workload": "chatt"}, 422, "did you mean chat"),
+        ({"objective": "speed"}, 422, "unknown objective"),
+        ({"quality": "best"}, 422, "allowed are near-lossless"),
+        ({"format": "exe"}, 422, "llama-server"),
+        ({"streams": "0"}, 422, "streams"),
+        ({"model": "nothing"}, 404, "nothing"),
+        ({"format": "llama-server"}, 422, "simulated"),
+    ],
+)
+def test_a_wrong_question_is_told_what_is_allowed(
+    searched: tuple[Served, Flow], query: dict[str, str], status: int, part: str
+):
+    response = searched[0].client.get("/v1/profiles/best", params=query)
+    assert response.status_code == status, response.text
+    assert part in response.json()["error"]["message"]
+
+
+def test_a_profile_by_its_id_as_json_and_yaml(searched: tuple[Served, Flow]):
+    served, _flow = searched
+    (listed, *_rest) = served.client.get("/v1/profiles").json()["profiles"]
+    as_json = served.client.get(f"/v1/profiles/{listed['id']}").json()
+    as_yaml = yaml.safe_load(served.client.get(f"/v1/profiles/{listed['id']}?format=yaml").text)
+    assert as_json["id"] == as_yaml["id"] == listed["id"]
+    assert served.client.get("/v1/profiles/p-nothing").status_code == 404
+
+
+def test_history_is_listed_paged_and_filtered(searched: tuple[Served, Flow]):
+    served, flow = searched
+    (study,) = served.client.get("/v1/studies").json()["studies"]
+    assert study["id"] == flow.study().id
+    assert served.client.get("/v1/studies", params={"offset": 1}).json()["studies"] == []
+    full = served.client.get(f"/v1/studies/{study['id']}").json()
+    assert full["result"]["status"] == study["status"]
+    trials = served.client.get(f"/v1/studies/{study['id']}/trials", params={"limit": 2}).json()["trials"]
+    assert [trial["number"] for trial in trials] == [0, 1]
+    complete = served.client.get(f"/v1/studies/{study['id']}/trials", params={"status": "complete"}).json()
+    assert {trial["status"] for trial in complete["trials"]} == {"complete"}
+    (first, *_more) = served.client.get(f"/v1/studies/{study['id']}/samples").json()["samples"]
+    assert first["rounds"][0]["ttft_ms"][0] > 0
+    wrong = served.client.get(f"/v1/studies/{study['id']}/trials", params={"status": "odd"})
+    assert wrong.status_code == 422
+    assert "complete" in wrong.json()["error"]["message"]
+
+
+def test_the_machine_is_the_probe(searched: tuple[Served, Flow]):
+    served, _flow = searched
+    assert served.client.get("/v1/machine").json() == json.loads(json.dumps(served.state.machine.to_json()))
+
+
+def test_without_a_generator_a_chat_is_answered_with_the_reason(searched: tuple[Served, Flow]):
+    response = searched[0].client.post(
+        "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]}
+    )
+    assert response.status_code == 503
+    assert "--no-generator" in response.json()["error"]["message"]
+
+
+def test_an_unknown_path_has_an_error_of_the_same_form(searched: tuple[Served, Flow]):
+    response = searched[0].client.get("/v1/nowhere")
+    assert response.status_code == 404
+    assert "/v1/nowhere" in response.json()["error"]["message"]

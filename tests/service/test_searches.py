@@ -1,0 +1,90 @@
+"""Searches that are started, watched and cancelled over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import Served, events_of, serving
+from tests.support.tiny import write_tiny_model
+from tuner.home import Home
+from tuner.setup import add_model
+
+
+@pytest.fixture
+def idle(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A service without a generator, with one registered model that only the simulated engine runs."""
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    with serving(Home(home), generator=False) as served:
+        add_model(served.state.store, served.state.home, str(model), None)
+        yield served
+
+
+SEARCH = {"model": "tiny", "engines": ["simulated"], "budget": "10s"}
+
+
+def test_a_search_is_watched_to_its_answer_from_any_point(idle: Served):
+    started = idle.client.post("/v1/searches", json=SEARCH)
+    assert started.status_code == 202, started.text
+    path = f"/v1/searches/{started.json()['id']}"
+    busy = idle.client.post("/v1/searches", json=SEARCH)
+    assert busy.status_code == 409
+    assert started.json()["id"] in busy.json()["error"]["message"]
+    with idle.client.stream("GET", f"{path}/events") as response:
+        events = list(events_of(response))
+    assert {"note", "stage", "trial"} <= {event["event"] for event in events}
+    assert events[-1] == {"event": "end", "state": "done", "error": None}
+    with idle.client.stream("GET", f"{path}/events", headers={"Last-Event-ID": "1"}) as response:
+        assert list(events_of(response)) == events[2:]
+    done = idle.client.get(path).json()
+    assert done["state"] == "done"
+    assert done["result"]["best"]["profile_id"]
+    assert idle.client.get("/v1/searches").json()["searches"][0]["id"] == done["id"]
+
+
+def test_a_cancelled_search_keeps_what_it_finished(idle: Served):
+    path = f"/v1/searches/{idle.client.post('/v1/searches', json={**SEARCH, 'budget': '60s'}).json()['id']}"
+    with idle.client.stream("GET", f"{path}/events") as response:
+        for event in events_of(response):
+            if event["event"] == "trial":
+                break
+    assert idle.client.delete(path).json()["state"] == "cancelled"
+    assert idle.client.get("/v1/studies").json()["studies"][0]["status"] == "interrupted"
+    assert idle.client.post("/v1/searches", json=SEARCH).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "part"),
+    [
+        ({"model": "/etc/passwd"}, 404, "not registered"),
+        ({"model": "unknown"}, 404, "known are tiny"),
+        ({"budget": "1s"}, 422, "allowed is from 10 s"),
+        ({"workload": "chatt"}, 422, "did you mean chat"),
+        ({"limits": ["speed<=1"]}, 422, "unknown metric"),
+        ({"storage": "x"}, 422, "storage"),
+    ],
+)
+def test_a_wrong_search_is_refused_before_it_starts(
+    idle: Served, changes: dict[str, object], status: int, part: str
+):
+    response = idle.client.post("/v1/searches", json={**SEARCH, **changes})
+    assert response.status_code == status, response.text
+    assert part in response.json()["error"]["message"]
+    assert idle.state.jobs.running is None
+
+
+def test_a_search_that_fails_says_why(idle: Served):
+    model = idle.state.store.model("tiny")
+    Path(model.source).unlink()
+    started = idle.client.post("/v1/searches", json=SEARCH).json()
+    with idle.client.stream("GET", f"/v1/searches/{started['id']}/events") as response:
+        last = list(events_of(response))[-1]
+    assert last["state"] == "failed"
+    assert "tiny.gguf" in last["error"]
+
+
+def test_an_unknown_search_is_not_found(idle: Served):
+    assert idle.client.get("/v1/searches/none").status_code == 404
+    assert idle.client.delete("/v1/searches/none").status_code == 404
