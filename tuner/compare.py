@@ -25,6 +25,7 @@ from tuner.errors import NothingFeasibleError, WorkerError
 from tuner.events import Event, Observer
 from tuner.from_command import source_of
 from tuner.home import Home
+from tuner.measured import metrics_of, summary
 from tuner.measurement.bench import Measurement
 from tuner.measurement.statistics import (
     LOOKS,
@@ -35,7 +36,6 @@ from tuner.measurement.statistics import (
     pairs_to_resolve,
     verdict,
 )
-from tuner.publish import metrics_of, summary
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.finish import open_comparison

@@ -11,11 +11,12 @@ from profiles.records import StudyRecord
 from profiles.vocabulary import Config
 from tuner import environment
 from tuner.events import Event
+from tuner.measured import metrics_of, trial_metrics
 from tuner.measurement import placement
 from tuner.measurement.bench import Bench
 from tuner.measurement.neighbour import Neighbour
 from tuner.narrowing import problem_of, refusal_of
-from tuner.publish import Outcome, metrics_of, trial_metrics
+from tuner.outcome import Outcome
 from tuner.request import SearchRequest
 from tuner.search.background import SEARCH_SHARE, ByTurns, Finals, file_rounds
 from tuner.search.budget import Budget

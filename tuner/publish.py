@@ -2,98 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-from profiles import select
 from profiles.metrics import flat_name
-from profiles.records import (
-    Conditions,
-    Profile,
-    ProfileRecord,
-    ProfileStatus,
-    StudyRecord,
-    StudyStatus,
-)
-from profiles.vocabulary import Config, Interval, TrialStatus
-from tuner.events import Event
+from profiles.records import Conditions, Profile, StudyRecord, StudyStatus
+from profiles.vocabulary import Config, TrialStatus
 from tuner.from_command import about
-from tuner.measurement.bench import Measurement
-from tuner.measurement.metrics import summarise
+from tuner.measured import metrics_of
+from tuner.outcome import Beside, Outcome
 from tuner.request import SearchRequest
-from tuner.search.confirm import Confirmation
 from tuner.search.judge import QualityJudge, quality_metrics
-from tuner.search.ledger import Estimate
-from tuner.search.limits import Broken, Metrics
+from tuner.search.limits import Metrics
 from tuner.search.objectives import predictions
-from tuner.search.policy import Tried
-from tuner.search.space import Space
 from tuner.workshop import Workshop
-
-SAME = Interval(1.0, 1.0, 1.0, 1.0)
-"""The speed-up of the default over itself."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a search came to. `confirmation` is None where the default itself is the best that was found.
-
-    `known` holds what is measured once a process (memory, load) by configuration. `default_unkept` says why
-    the default may not be published, `nearest` which configuration breaks the limits by the least.
-    """
-
-    baseline: Config
-    best: Config
-    runners_up: tuple[Estimate, ...]
-    confirmation: Confirmation | None
-    comparison_id: int | None
-    conditions: Conditions
-    dropped_rounds: int
-    elapsed_s: float
-    busy_share: float = 0.0
-    """The weight of times beside a busy neighbour in what was made best."""
-    default_failure: str | None = None
-    """Why the default itself does not run; `baseline` is the nearest that does then."""
-    known: Mapping[Config, Metrics] = field(default_factory=dict)
-    default_unkept: tuple[str, ...] = ()
-    unconfirmed: str | None = None
-    """Why leaders could not be confirmed, where the default is published for that."""
-    nearest: tuple[Config, tuple[Broken, ...]] | None = None
-    throttling: Mapping[str, float] = field(default_factory=dict)
-    """How often heat or a quota slowed the CPUs while it ran (`tuner.environment`)."""
-    policies: tuple[Tried, ...] = ()
-    """Mapping and locking, as tried around the winner."""
-    front: tuple[tuple[Config, Metrics], ...] = ()
-    """With two objectives: what no other one betters in both, by the search's own rounds."""
-
-    @property
-    def status(self) -> ProfileStatus:
-        """Of the profile that is published."""
-        return ProfileStatus(self.confirmation.status if self.confirmation else "no_gain")
-
-    @property
-    def profile_conditions(self) -> Conditions:
-        """Of the profile: where other work disturbed even the quiet rounds, that is what it says."""
-        return "background" if self.busy_share and self.conditions == "quiet" else self.conditions
-
-    @property
-    def published(self) -> Config:
-        """The best, or the default where no gain is shown."""
-        return self.baseline if self.status is ProfileStatus.NO_GAIN else self.best
-
-    @property
-    def is_infeasible(self) -> bool:
-        """Whether nothing may be published."""
-        return self.published == self.baseline and bool(self.default_unkept)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Numbers that stand beside the answer and decide nothing (`tuner.beside`); None where there are none."""
-
-    everyday: Mapping[str, float] | None = None
-    ceiling: Mapping[str, float] | None = None
 
 
 def publish(
@@ -113,7 +35,7 @@ def publish(
     if outcome.is_infeasible:
         shop.store.finish_study(study.id, StudyStatus.INFEASIBLE, document)
         return {**document, "measured_now": True}
-    if request.command is not None and _keeps_default(outcome):
+    if request.command is not None and outcome.keeps_default:
         # The user's command is an answer to the user alone: nobody else is to be given it as the best.
         shop.store.finish_study(study.id, StudyStatus(str(outcome.status)), document)
         return {**document, "best": {**document["best"], "profile_id": None}, "measured_now": True}
@@ -232,39 +154,6 @@ def _metrics(shop: Workshop, outcome: Outcome, config: Config) -> dict[str, floa
     return predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms)
 
 
-def metrics_of(shop: Workshop, config: Config, conditions: Conditions, known: Metrics) -> dict[str, float]:
-    """From the rounds that ran the whole workload where there are any, else from the search's short ones.
-
-    `known` gives what no round tells: memory, load. Nothing where no clean round is stored.
-    """
-    rounds = [r for r in shop.store.rounds(shop.identify(config, conditions).key) if r.dropped is None]
-    full = [r for r in rounds if r.kind == "full"]
-    if not rounds:
-        return {}
-    once = {name: value for name, value in known.items() if "." not in name}
-    return once | summary(shop, config, full or rounds, None)
-
-
-def trial_metrics(shop: Workshop, config: Config, measured: Measurement) -> dict[str, float]:
-    """The flat metrics of a trial."""
-    return summary(shop, config, measured.rounds, measured)
-
-
-def summary(
-    shop: Workshop, config: Config, rounds: Sequence[Any], measured: Measurement | None
-) -> dict[str, float]:
-    """Flat metrics of some rounds of a configuration."""
-    return summarise(
-        rounds,
-        shop.workload,
-        effective_cpus=shop.machine.effective.cpu_count,
-        variant_bytes=shop.variant(config.engine, config.variant).file_bytes,
-        load_ms=measured.load_ms if measured else None,
-        first_request_ms=measured.first_request_ms if measured else None,
-        memory=measured.memory if measured else None,
-    )
-
-
 def trial_counts(shop: Workshop, study: StudyRecord) -> dict[str, int]:
     """How the study's trials ended, over all of its runs."""
     counts = shop.store.trial_counts([study.id])[study.id]
@@ -275,12 +164,8 @@ def trial_counts(shop: Workshop, study: StudyRecord) -> dict[str, int]:
     }
 
 
-def _interval(outcome: Outcome) -> Interval:
-    return outcome.confirmation.speedup if outcome.confirmation else SAME
-
-
 def _speedup(outcome: Outcome) -> dict[str, float]:
-    interval = _interval(outcome)
+    interval = outcome.speedup
     return {
         "ratio": interval.estimate,
         "low": interval.low,
@@ -320,7 +205,7 @@ def _profile(
         metrics=best["metrics"],
         baseline_config=shop.as_loaded(outcome.baseline),
         baseline_metrics=document["baseline"]["metrics"],
-        speedup=None if outcome.unconfirmed else _interval(outcome),
+        speedup=None if outcome.unconfirmed else outcome.speedup,
         quality=judge.known(config),
         engine_build=shop.build(config.engine),
         kernel=shop.machine.kernel or "",
@@ -328,85 +213,4 @@ def _profile(
         comparison_id=outcome.comparison_id,
         trial_ids=tuple(trials),
         facts={"document": dict(document)},
-    )
-
-
-def known_answer(shop: Workshop, space: Space, request: SearchRequest) -> dict[str, Any] | None:
-    """The document of a published answer that nothing has changed under since; None where there is none.
-
-    Another engine build or kernel is drift: then the answer is stale. So is one from another space, which
-    more variants or fewer cores make.
-    """
-    if request.command is not None:
-        kept = _kept_command(shop, space, request)
-        if kept is not None:
-            return kept
-    current = [record for record in _answers(shop, request) if _is_current(shop, space, record)]
-    record = select.best(current, engines=tuple(shop.available))
-    document = record.facts.get("document") if record else None
-    if record is None or not isinstance(document, dict):
-        for doubted in (profile for profile in current if profile.invalidated is not None):
-            shop.observer(Event("note", f"{doubted.id} {doubted.invalidated}: measuring anew"))
-        return None
-    return {**document, "best": {**document["best"], "profile_id": record.id}, "measured_now": False}
-
-
-def _keeps_default(outcome: Outcome) -> bool:
-    """Whether the answer is to change nothing."""
-    return outcome.status is ProfileStatus.NO_GAIN and outcome.default_failure is None
-
-
-def _kept_command(shop: Workshop, space: Space, request: SearchRequest) -> dict[str, Any] | None:
-    """The last answer to this question where it was to keep the command, for which nothing is published."""
-    asked = {
-        "status": str(ProfileStatus.NO_GAIN),
-        "workload": shop.workload.to_json(),
-        "objectives": [objective.metric for objective in request.objectives],
-        "quality": request.quality.name,
-        "limits": [str(limit) for limit in request.limits],
-        "default_failure": None,
-    }
-    for study in shop.store.studies(fingerprint=shop.machine.fingerprint, model_digest=shop.model.digest):
-        if study.space_hash != space.digest or not study.result:
-            continue
-        builds = {name: shop.build(name) for name in shop.available}
-        same = (study.engine_builds, study.environment.get("kernel")) == (builds, shop.machine.kernel)
-        same = same and study.request.get("load") == request.to_json()["load"]
-        if not same or any(study.result.get(key) != value for key, value in asked.items()):
-            return None
-        best = study.result["best"]
-        assert isinstance(best, dict)
-        return {**study.result, "best": {**best, "profile_id": None}, "measured_now": False}
-    return None
-
-
-def _answers(shop: Workshop, request: SearchRequest) -> list[ProfileRecord]:
-    """What was published for exactly this question."""
-    limits = {str(limit) for limit in request.limits}
-    every = shop.store.profiles(
-        fingerprint=shop.machine.fingerprint, model_digest=shop.model.digest, workload=shop.workload
-    )
-    return [
-        record
-        for record in every
-        if record.objectives == request.objectives
-        and record.quality_level == request.quality.name
-        and {str(limit) for limit in record.limits} == limits
-        and _busy_share(record) == request.busy_share
-    ]
-
-
-def _busy_share(record: ProfileRecord) -> float:
-    document = record.facts.get("document")
-    load = document.get("load") if isinstance(document, dict) else None
-    return float(load.get("busy_share", 0.0)) if isinstance(load, dict) else 0.0
-
-
-def _is_current(shop: Workshop, space: Space, record: ProfileRecord) -> bool:
-    return (
-        record.study_id is not None
-        and record.config.engine in shop.available
-        and record.engine_build == shop.build(record.config.engine)
-        and record.kernel == (shop.machine.kernel or "")
-        and shop.store.study(record.study_id).space_hash == space.digest
     )

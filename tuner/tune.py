@@ -16,8 +16,10 @@ from tuner.errors import BusyError, NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.from_command import notes, with_flags
 from tuner.home import Home
+from tuner.known import known_answer
 from tuner.measurement.lock import measuring_lock
-from tuner.publish import Beside, known_answer, publish
+from tuner.outcome import Beside
+from tuner.publish import publish
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.record import refresh_index

@@ -7,7 +7,8 @@ import pytest
 from probes.machine import Machine, probe
 from profiles.vocabulary import TrialStatus
 from tests.support.flow import Flow
-from tuner.publish import Outcome, known_answer
+from tuner.known import known_answer
+from tuner.outcome import Outcome
 from tuner.setup import build_space, open_workshop
 from tuner.workshop import Workshop
 
