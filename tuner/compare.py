@@ -27,6 +27,7 @@ from tuner.from_command import source_of
 from tuner.home import Home
 from tuner.measured import metrics_of, summary
 from tuner.measurement.bench import Measurement
+from tuner.measurement.isolation import Deadlines
 from tuner.measurement.statistics import (
     LOOKS,
     Verdict,
@@ -56,6 +57,8 @@ GRACE_S = 10.0
 FEWEST_FOR_A_VERDICT = 7
 """The interval of seven pairs is one of 98.4 %; that of six, of 96.9 %, would name a winner of two equals too
 often."""
+PATIENT = Deadlines(least_run_s=60.0)
+"""A side may be slow, that is what is asked: beside a neighbour a round takes many times as long."""
 Found = tuple[Interval, Verdict]
 
 
@@ -163,7 +166,7 @@ def measure(
         shop.store.add_pair(record.id, [values[0]], [values[1]], facts=shop.setting(runner.conditions))
 
     shop.remaining_s = lambda: budget.left_s + GRACE_S
-    with shop.bench(seed=0) as bench:
+    with shop.bench(seed=0, deadlines=PATIENT) as bench:
         runner = LoadAwareRunner(bench, observer=shop.observer)
         shop.observer(Event("stage", "a first look at either side"))
         looks = [

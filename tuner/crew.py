@@ -26,7 +26,7 @@ from tuner.search.ledger import Estimate
 from tuner.search.limits import Gauge, Metrics, is_unearned, nearest
 from tuner.search.load import LoadAwareRunner
 from tuner.search.objectives import objective_of, predictions
-from tuner.search.policy import Policies, varies
+from tuner.search.policy import MOST_SHARE, Policies, can_vary, varies
 from tuner.search.record import StoreRecorder
 from tuner.search.search import Search
 from tuner.search.space import Space
@@ -84,6 +84,7 @@ class Crew:
             budget=self._budget.shortened(SEARCH_SHARE) if self._request.busy_share else self._budget,
             trials=self._request.trials,
             full_budget=self._request.full_budget,
+            kept_share=MOST_SHARE if can_vary(self._space) else 0.0,
             second=next(iter(self._request.objectives[1:]), None),
             known=self.gauge.metrics,
             conditions=lambda: self.runner.conditions,

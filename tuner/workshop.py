@@ -107,7 +107,7 @@ class Workshop:
         """The file that a configuration runs on."""
         return self.variant(config.engine, config.variant).path
 
-    def bench(self, *, seed: int) -> Bench:
+    def bench(self, *, seed: int, deadlines: Deadlines | None = None) -> Bench:
         """A bench for this model and workload; no wait on it outlasts `remaining_s`."""
         self._bench = PatientBench(
             self.machine,
@@ -120,6 +120,7 @@ class Workshop:
             # Past this the kernel would kill something, and not always the worker.
             memory_bytes=self.machine.effective.memory_bytes,
             remaining_s=self.remaining_s,
+            deadlines=deadlines,
             observer=self.observer,
         )
         return self._bench

@@ -18,6 +18,7 @@ BENCHMARKS: Mapping[str, str] = {
     "startup": "tests.benchmarks.bench_startup:startup",
     "search_10m": "tests.benchmarks.bench_neighbour:search_10m",
     "neighbour": "tests.benchmarks.bench_neighbour:neighbour",
+    "serve": "tests.benchmarks.bench_serve:serve",
     "bursts": "tests.benchmarks.bench_bursts:bursts",
     "detectors": "tests.benchmarks.bench_bursts:detectors",
     "aa_live": "tests.benchmarks.aa:aa_live",

@@ -36,9 +36,11 @@ def write_side(path: Path, result: Mapping[str, Any], **changes: object) -> Path
     return path
 
 
-def compare(folder: Path, a: Path | str, b: Path | str, engine: str, *more: str) -> Ran:
+def compare(
+    folder: Path, a: Path | str, b: Path | str, engine: str, *more: str, budget: str = COMPARE_BUDGET
+) -> Ran:
     """`cputune compare` of two sides of the demo model's chat workload."""
-    sides = (str(a), str(b), "--engines", engine, "--budget", COMPARE_BUDGET)
+    sides = (str(a), str(b), "--engines", engine, "--budget", budget)
     return cputune(folder, "compare", *sides, *more, "--json")
 
 

@@ -7,10 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from service.generator.generator import State
+from service.generator.launching import Serving, serving_of
 from tests.support.serving import CHAT, Served, events_of, serving
 from tuner.home import Home
 
@@ -20,9 +23,17 @@ LONG = {**CHAT, "max_tokens": 1500, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service on the demo model."""
-    with serving(Home(tmp_path_factory.mktemp("real")), engine="llama_cpp", context_tokens=2048) as served:
-        yield served
+    """A service on the demo model, on one thread: two that spin collapse beside a busy neighbour."""
+
+    def on_one_thread(*arguments: Any) -> Serving:
+        found = serving_of(*arguments)
+        return replace(found, run_settings={**found.run_settings, "n_threads": 1, "n_threads_batch": 1})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.app.serving_of", on_one_thread)
+        home = Home(tmp_path_factory.mktemp("real"))
+        with serving(home, engine="llama_cpp", context_tokens=2048) as served:
+            yield served
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

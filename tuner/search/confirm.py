@@ -100,6 +100,7 @@ def confirm(
             lambda log_ratios, final: judge(log_ratios, final=final),
             plan=plan,
             budget=budget,
+            claim=FEWEST_FOR_A_CLAIM,
             earlier=[(pair.default, pair.best) for pair in earlier],
             keep=lambda values, sides: keep(Pair(*values), _named(sides)),
             observer=observer,

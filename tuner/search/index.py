@@ -12,7 +12,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from profiles.vocabulary import Config, Objective, TrialStatus
-from tuner.search.sampler import distributions, parameters
+from tuner.search.sampler import distributions, is_expressible, parameters
 from tuner.search.space import Space
 
 NUMBER = "cputune_trial"
@@ -45,7 +45,12 @@ def synchronise(
         known = {trial.user_attrs.get(NUMBER) for trial in study.get_trials(deepcopy=False)}
         for stray in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(stray.number, state=TrialState.FAIL)
-        added = [translated(space, trial) for trial in trials if trial.number not in known]
+        # Neighbours of a winner with what no search varies are no part of Optuna's study.
+        added = [
+            translated(space, trial)
+            for trial in trials
+            if trial.number not in known and is_expressible(space, trial.config)
+        ]
         study.add_trials(added)
         return len(added)
 

@@ -18,6 +18,8 @@ from tuner.search.ledger import Estimate
 from tuner.search.ports import Runner
 
 FEWEST_PAIRS = 3
+OVERRUN = 0.15
+"""Of the budget: so much more for the last pairs of a claim, or all that came before them was for nothing."""
 LOST_PAIRS = 3
 """So many pairs may be lost to failures before it is given up."""
 
@@ -67,6 +69,7 @@ def run_pairs(
     plan: Plan,
     budget: Budget,
     fewest: int = FEWEST_PAIRS,
+    claim: int = 0,
     earlier: Sequence[Values] = (),
     keep: Callable[[Values, Sides], None],
     observer: Observer,
@@ -75,7 +78,8 @@ def run_pairs(
 
     `value_of` gives a process's value from its rounds. `decide` takes the log ratios so far, and whether no
     more pairs will come: then it must find something. `keep` is called after each pair, before the next one
-    starts, so that nothing finished is lost. At least `fewest` are run, whatever the budget.
+    starts, so that nothing finished is lost. At least `fewest` are run, whatever the budget, and as many as a
+    `claim` needs where that takes little more than the budget.
 
     Raises WorkerError, the last failure, where too many pairs were lost to leave that many.
     """
@@ -83,7 +87,8 @@ def run_pairs(
     last: Sides | None = None
     lost, pair_s = 0, plan.pair_s
     while True:
-        out_of_time = budget.left_s < pair_s and len(pairs) >= fewest
+        least = claim if _is_worth_it(budget, claim - len(pairs), pair_s) else fewest
+        out_of_time = budget.left_s < pair_s and len(pairs) >= least
         final = out_of_time or len(pairs) >= plan.longest_pairs or lost >= LOST_PAIRS
         found = decide([log_ratio_of(pair) for pair in pairs], final)
         if found is not None:
@@ -110,6 +115,11 @@ def run_pairs(
                 {"pair": len(pairs), "ratio": ratios[-1], "median": median(ratios), "left_s": budget.left_s},
             )
         )
+
+
+def _is_worth_it(budget: Budget, missing: int, pair_s: float) -> bool:
+    """Whether the missing pairs end soon enough after the budget."""
+    return budget.elapsed_s + missing * pair_s <= (1 + OVERRUN) * budget.total_s
 
 
 def _run_pair(runner: Runner, sides: tuple[Config, Config], rounds: int, *, swapped: bool) -> Sides:

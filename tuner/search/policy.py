@@ -55,6 +55,11 @@ def varies(space: Space, config: Config) -> bool:
     )
 
 
+def can_vary(space: Space) -> bool:
+    """Whether a winner of this space may have neighbours."""
+    return any(len(d.values) == 1 for p in space.engines for d in p.dimensions if d.name in (MMAP, MLOCK))
+
+
 def neighbours(space: Space, config: Config) -> Iterator[dict[str, Setting]]:
     """What to change around a configuration, where the space has these settings and varies none of them.
 

@@ -33,6 +33,12 @@ def distributions(space: Space, config: Config) -> dict[str, BaseDistribution]:
     return found
 
 
+def is_expressible(space: Space, config: Config) -> bool:
+    """Whether every setting has a value that its distribution knows."""
+    known = space.part(config.engine).by_name
+    return all(value in choices(space, config, name) for name, value in config.settings if name in known)
+
+
 def labels(part: EngineSpace, default: Config) -> tuple[str, ...]:
     """The variants; behind them the default's own where it was not asked for."""
     added = () if default.variant in part.variants else (default.variant,)

@@ -57,8 +57,10 @@ class Search:
         conditions: Callable[[], str] = lambda: "quiet",
         second: Objective | None = None,
         known: Callable[[Config], Metrics] = lambda _: {},
+        kept_share: float = 0.0,
     ) -> None:
-        """`full_budget` searches on where nothing better is likely; `conditions` says how it is measured now.
+        """`full_budget` searches on where nothing better is likely; `conditions` says how it is measured now;
+        `kept_share` of the budget is for what comes between the search and the confirmation.
 
         With a `second` objective half of the guided trials weigh both; `known` gives what was measured of a
         configuration besides its times.
@@ -71,6 +73,7 @@ class Search:
         self._seed = seed
         self._observe = observer
         self._full_budget = full_budget
+        self._kept_share = kept_share
         self._conditions = conditions
         self._measured_under = conditions()
         self._trials = Trials(
@@ -347,7 +350,7 @@ class Search:
         else:
             confirmation = plan(baseline, self.incumbent, self.startup_s, total_s, self._space.workload)
             share = confirmation_share(total_s, confirmation.pair_s)
-        return self._budget.elapsed_s >= total_s * (1 - share) * (1 - kept)
+        return self._budget.elapsed_s >= total_s * max(0.0, 1 - share - self._kept_share) * (1 - kept)
 
     def _stage(self, name: str) -> None:
         self._observe(Event("stage", name))

@@ -101,8 +101,15 @@ class Space:
         return self.canonical(Config.of(engine, given.variant, settings))
 
     def starts(self, engine: str) -> Iterator[Mapping[str, Setting]]:
-        """The engine's rules of thumb."""
-        yield from self.part(engine).engine.starts(self.machine, self.model, self.workload)
+        """The engine's rules of thumb, with those for the host-wide settings that are searched."""
+        part = self.part(engine)
+        host = {
+            name: value
+            for name, value in placement.RULES_OF_THUMB.items()
+            if name in part.by_name and value in part.by_name[name].values
+        }
+        for start in part.engine.starts(self.machine, self.model, self.workload):
+            yield {**host, **start}
 
     @property
     def is_separable(self) -> bool:

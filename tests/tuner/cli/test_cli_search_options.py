@@ -27,7 +27,7 @@ def in_the_store(flow: Flow, found: dict[str, Any]):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--objective", "ttft_ms,itl_ms,tpot_ms"], ("two", "--limit")),
+        (["--objective", "ttft_ms,itl_ms,tpot_ms"], ("one metric or two", "--limit")),
         (["--objective", "response"], ("did you mean response_ms?",)),
         (["--limit", "peak_rss<=3"], ("did you mean peak_rss_mib?",)),
         (["--limit", "ttft_ms"], ("METRIC<=VALUE",)),

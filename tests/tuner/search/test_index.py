@@ -52,6 +52,12 @@ def test_optuna_opens_the_study_and_ranks_it_as_we_do(space, url, trials):
     assert [t.user_attrs["status"] for t in study.trials][2:] == ["crash", "infeasible", "pruned"]
 
 
+def test_a_trial_beyond_the_space_is_no_part_of_the_study(space, url, trials):
+    outside = replace(trials[1], number=5, config=trials[1].config.with_settings(n_threads=999))
+    assert synchronise(url, NAME, RESPONSE, space, [*trials, outside]) == 5
+    assert synchronise(url, NAME, RESPONSE, space, [*trials, outside]) == 0
+
+
 def test_only_what_is_missed_is_told(space, url, trials):
     assert synchronise(url, NAME, RESPONSE, space, trials[:2]) == 2
     assert synchronise(url, NAME, RESPONSE, space, trials) == 3

@@ -218,6 +218,13 @@ class Context:
         low.llama_memory_seq_rm(self.memory, slot, -1, -1)
         return tokens == 0
 
+    def copy(self, source: int, target: int, tokens: int) -> bool:
+        """Give a sequence the first `tokens` of another one's cache in the place of its own; as `keep`."""
+        low.llama_memory_seq_rm(self.memory, target, -1, -1)
+        # Between sequences with caches of their own only whole ones can be copied.
+        low.llama_memory_seq_cp(self.memory, source, target, -1, -1)
+        return self.keep(target, tokens)
+
     def close(self) -> None:
         """Free the context; twice is once."""
         if self.handle:

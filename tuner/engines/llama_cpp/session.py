@@ -15,6 +15,8 @@ from tuner.engines.llama_cpp.native import low
 from tuner.engines.llama_cpp.sampling import Sampler
 
 _GREEDY = Sampling()
+WORTH_COPYING = 64
+"""Tokens: a shorter prefix is computed about as fast as a sequence's cache is copied."""
 
 
 class _Request:
@@ -261,17 +263,37 @@ class LlamaSession:
         while free and places > 0 and self._waiting:
             places -= 1
             request = self._waiting.popleft()
-            if request.reuse_prefix:
-                slot = max(free, key=lambda slot: _common(slot, request.tokens))
-                # The last prompt token is always computed: its logits give the first answer token.
-                kept = min(_common(slot, request.tokens), len(request.tokens) - 1)
-            else:
-                slot, kept = min(free, key=lambda slot: slot.past), 0
+            slot, kept = self._take(free, request)
             free.remove(slot)
-            if kept < slot.past and not self._ready().keep(slot.index, kept):
-                kept = 0
             slot.request, slot.tokens, slot.past = request, request.tokens, kept
             slot.number, slot.kept = request.number, kept
+
+    def _take(self, free: Sequence[_Slot], request: _Request) -> tuple[_Slot, int]:
+        """A free slot with its cache cut back to what the request's prompt shares with it, and how much that is.
+
+        A prefix that another slot holds is copied, so that a system prompt is computed once for all.
+        """
+        wanted = request.tokens
+        if not request.reuse_prefix:
+            slot = min(free, key=lambda slot: slot.past)
+            return slot, self._cut(slot, 0)
+        # The last prompt token is always computed: its logits give the first answer token.
+        held = {one.index: min(_common(one, wanted), len(wanted) - 1) for one in self._slots}
+        donor, shared = max(held.items(), key=lambda item: item[1])
+
+        def worth(slot: _Slot) -> int:
+            """Tokens that need no computing, less those that somebody may come back for."""
+            own = held[slot.index]
+            return (shared if shared >= own + WORTH_COPYING else own) - (slot.past - own)
+
+        slot = max(free, key=worth)
+        if shared < held[slot.index] + WORTH_COPYING:
+            return slot, self._cut(slot, held[slot.index])
+        return slot, shared if self._ready().copy(donor, slot.index, shared) else 0
+
+    def _cut(self, slot: _Slot, kept: int) -> int:
+        """Forget a free slot's cache from `kept` on; what is left of it."""
+        return kept if kept >= slot.past or self._ready().keep(slot.index, kept) else 0
 
     def _rewind(self, fed: list[tuple[_Slot, _Request, int]]) -> None:
         """Bring the cache back to what was computed before a batch that failed."""
