@@ -31,7 +31,7 @@ PROMPT_WORDS, OUTPUT_TOKENS = 100, 128
 PASSES = 6
 LEAST_RATIO = 0.95
 START_S = 60.0
-WORDS = "sun moon river stone cloud forest winter summer bread water light shadow garden window".split()
+WORDS = ("sun", "moon", "river", "stone", "cloud", "forest", "winter", "bread", "water", "light")
 
 
 def serve(folder: Path, options: Namespace) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One streamed chat over a raw socket, with the time of every event: `python -m tests.benchmarks.sse_client`."""
+"""One stream over a raw socket, with the time of every event: `python -m tests.benchmarks.sse_client`."""
 
 from __future__ import annotations
 

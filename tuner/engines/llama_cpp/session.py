@@ -269,7 +269,7 @@ class LlamaSession:
             slot.number, slot.kept = request.number, kept
 
     def _take(self, free: Sequence[_Slot], request: _Request) -> tuple[_Slot, int]:
-        """A free slot with its cache cut back to what the request's prompt shares with it, and how much that is.
+        """A free slot, its cache cut back to what the request's prompt shares with it, and how much that is.
 
         A prefix that another slot holds is copied, so that a system prompt is computed once for all.
         """
