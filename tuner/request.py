@@ -92,12 +92,9 @@ class SearchRequest:
         """The options that ask the same question again, without budget and seed."""
         words = [] if self.command is None else ["--from", shlex.quote(self.command.text)]
         words += [] if self.model is None else ["--model", shlex.quote(self.model)]
-        known = WORKLOADS.get(self.workload.name)
-        if known is None or known.context_tokens != self.workload.context_tokens:
-            words += ["--workload", "FILE"]
-        elif known.name != "chat":
-            words += ["--workload", known.name]
-        if self.second_objective or self.workload.objective != (known or self.workload).objective:
+        known, named = workload_words(self.workload)
+        words += named
+        if self.second_objective or self.workload.objective != known.objective:
             words += ["--objective", ",".join(objective.metric for objective in self.objectives)]
         if self.quality.name != "near-lossless":
             words += ["--quality", self.quality.name]
@@ -296,6 +293,19 @@ def with_lengths(
         streams=changes.get("streams", workload.streams),
     )
     return workload if changed == workload else replace(changed, name=lengths_name(changed))
+
+
+def workload_words(workload: Workload) -> tuple[Workload, list[str]]:
+    """The options that name a workload, and the built-in one that they start from: itself where only a file
+    says it."""
+    for base in WORKLOADS.values():
+        given = {name: getattr(workload, name) for name in LENGTHS}
+        other = {name: value for name, value in given.items() if value != getattr(base, name)}
+        if replace(with_lengths(base, **other), objective=workload.objective) == workload:
+            words = [] if base.name == "chat" else ["--workload", base.name]
+            lengths = [(f"--{name.replace('_', '-')}", str(value)) for name, value in other.items()]
+            return base, [*words, *(word for pair in lengths for word in pair)]
+    return workload, ["--workload", "FILE"]
 
 
 def lengths_name(workload: Workload) -> str:

@@ -395,3 +395,21 @@ def test_with_several_streams_a_narrowed_space_is_not_empty():
     shop = shop_of(workload=WORKLOADS["batch"])
     found = space_of(shop, space={"n_threads": (1,), "n_threads_batch": (2,)}).everything()
     assert {c.get("n_threads") for c in found} == {2}
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (WORKLOADS["chat"], []),
+        (WORKLOADS["rag"], ["--workload", "rag"]),
+        (with_lengths(WORKLOADS["chat"], 64, 32), ["--prompt-tokens", "64", "--output-tokens", "32"]),
+        (with_objective(WORKLOADS["long"], "ttft_ms"), ["--workload", "long", "--objective", "ttft_ms"]),
+        (
+            with_objective(with_lengths(WORKLOADS["chat"], 64), "ttft_ms"),
+            ["--prompt-tokens", "64", "--objective", "ttft_ms"],
+        ),
+        (replace(WORKLOADS["chat"], name="mine"), ["--workload", "FILE"]),
+    ],
+)
+def test_the_next_command_names_the_workload_as_it_was_given(workload: Workload, words: list[str]):
+    assert SearchRequest(None, workload, QUALITY_LEVELS["near-lossless"]).options() == words
