@@ -49,6 +49,10 @@ class ProfileStatus(StrEnum):
     NO_GAIN = "no_gain"
 
 
+COMPARISON_SPACE = "compare"
+"""The space of a study that only holds comparisons: nothing was searched in it."""
+
+
 def digest_of(*parts: object) -> str:
     """A hex digest of JSON-like values; equal exactly for equal values in equal order."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from probes.machine import probe
-from profiles.records import Conditions, StudyRecord, StudySpec, StudyStatus
+from profiles.records import COMPARISON_SPACE, Conditions, StudyRecord, StudySpec, StudyStatus
 from profiles.store import Store, owner_token
 from profiles.vocabulary import (
     QUALITY_LEVELS,
@@ -134,7 +134,7 @@ def open_record(shop: Workshop, request: CompareRequest) -> StudyRecord:
         model_digest=shop.model.digest,
         workload=shop.workload,
         engines=tuple(shop.available),
-        space_hash="compare",
+        space_hash=COMPARISON_SPACE,
         storage_name=f"{name}-{shop.machine.fingerprint[:6]}",
         name=name,
         objectives=(objective_of(shop.workload),),

@@ -234,7 +234,7 @@ class Crew:
         """Why it means nothing that the default leads: there was no time for anything else."""
         if decided.confirmation is None and len(self.finder.ledger) <= 1 and self._request.trials is None:
             what = "the default" if self._request.command is None else "your command"
-            return f"only {what} could be measured within the budget"
+            return f"only {what} could be measured in the time before the confirmation"
         return None
 
     def _shown(self, config: Config) -> Metrics:

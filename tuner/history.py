@@ -48,6 +48,7 @@ def searches(
         model_digest=None if model is None else store.model(model).info.digest,
         fingerprint=None if machine is None else machine_named(store, machine),
         workload_name=workload,
+        searches_only=True,
         limit=limit,
     )
     if not studies and workload is not None:

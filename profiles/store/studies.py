@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import Session, col, func, or_, select
 
-from profiles.records import StudyRecord, StudySpec, StudyStatus
+from profiles.records import COMPARISON_SPACE, StudyRecord, StudySpec, StudyStatus
 from profiles.store.owner import is_alive
 from profiles.store.verbs import (
     Verbs,
@@ -82,10 +82,12 @@ class Studies(Verbs):
         model_digest: str | None = None,
         workload: Workload | None = None,
         workload_name: str | None = None,
+        searches_only: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> tuple[StudyRecord, ...]:
-        """Studies that match every filter given, the last changed first."""
+        """Studies that match every filter given, the last changed first; with `searches_only` none that
+        holds comparisons alone."""
         query = select(StudyRow).order_by(col(StudyRow.updated_at).desc()).limit(limit).offset(offset)
         if fingerprint is not None:
             query = query.where(StudyRow.fingerprint == fingerprint)
@@ -95,6 +97,8 @@ class Studies(Verbs):
             query = query.where(StudyRow.workload_key == workload_key(workload))
         if workload_name is not None:
             query = query.where(col(StudyRow.workload)["name"].as_string() == workload_name)
+        if searches_only:
+            query = query.where(StudyRow.space_hash != COMPARISON_SPACE)
         with self._database.reading() as session:
             return tuple(study_record(row) for row in session.exec(query))
 

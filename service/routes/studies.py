@@ -22,7 +22,7 @@ def studies(
     """Searches of this store, the last changed first."""
     store = state_of(request).store
     digest = None if model is None else store.model(model).info.digest
-    records = store.studies(model_digest=digest, limit=limit, offset=offset)
+    records = store.studies(model_digest=digest, searches_only=True, limit=limit, offset=offset)
     counts = store.trial_counts([record.id for record in records])
     listed = [{**summary(record), "trials": _named(counts[record.id])} for record in records]
     return {"studies": listed, "limit": limit, "offset": offset}

@@ -109,6 +109,8 @@ def test_where_nothing_is_gained_the_command_is_kept_and_not_published(
     again = search(flow, " ".join(best), variants=("source",), bounded=False)
     assert (again["measured_now"], again["study"]) == (False, found["study"])
     assert again["flags"] == found["flags"]
+    # What the answer names as the next command, with no profile to tell of.
+    assert run(["show", found["study"], "--trials"]) == 0
 
 
 def test_the_model_is_the_commands(flow: Flow, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def _rows(document: Document) -> Iterator[tuple[str, ...]]:
             lines += [(name, _at_its_best(rival)) for name, rival in rivals.items()]
             unknown = [name for name in unknown if name not in rivals]
         if unknown:
-            lines.append(("-", f"not measured: {', '.join(map(short, unknown))}"))
+            lines.append(("-", f"not measured next to it: {', '.join(map(short, unknown))}"))
         for line in lines or [("-", "no other value was tried")]:
             yield (*head, *line)
             head = ("", "")

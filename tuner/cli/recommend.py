@@ -142,6 +142,7 @@ def basis_in_words(given: Recommendation) -> str:
 def lines(given: Recommendation, question: Question, *, is_here: bool) -> Iterator[str]:
     """The recommendation on a page of text."""
     from tuner.recommend import label_of
+    from tuner.request import SearchRequest
 
     asked = f"{given.model.name}, {question.workload.name} on {label_of(given.machine)}"
     yield f"{asked}: {basis_in_words(given)}"
@@ -159,4 +160,5 @@ def lines(given: Recommendation, question: Question, *, is_here: bool) -> Iterat
         yield f"Measured {where}: {gain.estimate:.2f}x the default ({gain.low:.2f} to {gain.high:.2f})."
     if given.basis != "exact":
         where = "" if is_here else " on that machine"
-        yield f"To measure it{where}: cputune search --model {given.model.name}"
+        again = SearchRequest(given.model.name, question.workload, question.quality, limits=question.limits)
+        yield f"To measure it{where}: {' '.join(('cputune search', *again.options()))}"

@@ -130,7 +130,7 @@ def conclusion(document: Document) -> list[str]:
         f"Trials: {counted or 'none'}; {document['dropped_rounds']} rounds dropped;"
         f" {document['elapsed_s']:.0f} s; quality is {judged}."
     )
-    profile = document["best"]["profile_id"]
+    profile = document["best"].get("profile_id")
     lines.append(f"Profile {profile} is published. Next:" if profile else "Next:")
     again = " ".join(["cputune search", *document["options"]])
     if status != "confirmed":

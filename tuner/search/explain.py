@@ -189,7 +189,7 @@ def importance(space: Space, ledger: Ledger, objective: Objective, best: Config)
     An additive model of each phase's log time is fitted by ridge regression. A value's effect on the log of
     the cost is its effect on either phase times that phase's share of the best's cost; a setting's
     importance is the variance of its effects over its values, each counted once. Shares add up to 1; empty
-    where nothing varied.
+    where nothing varied. Settings that always changed together can't be told apart, and have none.
     """
     estimate = ledger.estimate(best)
     if estimate is None:
@@ -197,14 +197,28 @@ def importance(space: Space, ledger: Ledger, objective: Objective, best: Config)
     parts = dict(zip(Phase, weights(objective, space.workload), strict=True))
     times_ms = {Phase.PREFILL: estimate.ttft_ms, Phase.DECODE: estimate.itl_ms}
     effects: dict[str, dict[Setting, float]] = defaultdict(lambda: defaultdict(float))
+    together: set[str] = set()
     for phase in Phase:
+        together |= _together(ledger.samples_ms(phase), best.engine)
         share = parts[phase] * times_ms[phase] / estimate.cost
         for (name, value), effect in _effects(ledger.samples_ms(phase), best.engine).items():
             effects[name][value] += share * effect
     spread = {name: float(np.var(list(by_value.values()))) for name, by_value in effects.items()}
-    spread = {name: variance for name, variance in spread.items() if len(effects[name]) > 1}
+    spread = {
+        name: variance for name, variance in spread.items() if len(effects[name]) > 1 and name not in together
+    }
     total = sum(spread.values())
     return {name: variance / total for name, variance in spread.items()} if total > 0 else {}
+
+
+def _together(samples_ms: Mapping[Config, Sequence[float]], engine: str) -> set[str]:
+    """The settings that varied exactly where another one did."""
+    rows = [dict(_named(part)) for part, values in samples_ms.items() if part.engine == engine and values]
+    patterns: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    for name in {name for row in rows for name in row}:
+        values = [row.get(name) for row in rows]
+        patterns[tuple(map(values.index, values))].add(name)
+    return {name for pattern, names in patterns.items() if any(pattern) and len(names) > 1 for name in names}
 
 
 def _effects(samples_ms: Mapping[Config, Sequence[float]], engine: str) -> dict[tuple[str, Setting], float]:

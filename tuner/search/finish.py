@@ -81,7 +81,7 @@ class Finish:
 
         Where the default itself may not be published, the best that may is, even if it is slower.
         """
-        leaders = self._settled(leaders, startup_s)
+        leaders = self._begun(baseline, self._settled(leaders, startup_s))
         self.observer(Event("stage", "confirmation"))
         pairing = self._pairing
         lost = ""
@@ -128,6 +128,19 @@ class Finish:
             self.store.finish_comparison(comparison.id, confirmation.speedup, confirmation.status)
             return Decided(leader.config, confirmation, comparison.id)
         return Decided(baseline.config, None, None, lost or None)
+
+    def _begun(self, baseline: Estimate, leaders: Sequence[Estimate]) -> Sequence[Estimate]:
+        """The leaders; where the default leads, what an interrupted confirmation had begun to confirm goes
+        before it: its pairs are stronger evidence than the ranking."""
+        if not leaders or leaders[0].config != baseline.config:
+            return leaders
+        for known in self.store.comparisons(self.study.id):
+            rival = known.config_b
+            same = (known.config_a, known.metric) == (baseline.config, self.objective.metric)
+            if same and rival != baseline.config and known.finished_at is None and self.store.pairs(known.id):
+                estimate = next((e for e in leaders if e.config == rival), replace(baseline, config=rival))
+                return [estimate, *(e for e in leaders if e.config != rival)]
+        return leaders
 
     def _earn(self, config: Config) -> None:
         """Run more rounds while a limit needs more samples and time is left."""

@@ -149,7 +149,7 @@ def test_filters(store: Store, text):
         (("--model", "tyni"), "no model 'tyni'; near: tiny"),
         (("--machine", "nowhere"), "no machine is called 'nowhere'; known: "),
         (("--workload", "chess"), "no search of the workload 'chess'; searched were: chat"),
-        (("--diff", "s-1", "s-2"), "no study 's-1'"),
+        (("--diff", "s-x1", "s-x2"), "no study 's-x1'"),
     ],
 )
 def test_what_is_unknown_is_one_line(store: Store, capsys, arguments: tuple[str, ...], expected: str):

@@ -120,6 +120,15 @@ def test_one_round_shows_less_than_many(space, best):
     assert width(1) > 5 * width(5) > 5 * width(20)
 
 
+def test_settings_that_always_changed_together_can_not_be_told_apart(space, best):
+    flash = {"on": "off", "off": "on"}[str(best.get("flash_attn"))]
+    other = space.make("simulated", best.variant, {**best.as_dict(), "n_threads": 1, "flash_attn": flash})
+    assert other is not None
+    changed = {name for name, value in other.settings if best.get(name) != value}
+    assert len(changed) > 1
+    assert importance(space, measured(space, [best, other]), RESPONSE, best).keys().isdisjoint(changed)
+
+
 def test_importance_is_the_variance_that_a_setting_explains(space, best, everything):
     shares = importance(space, measured(space, everything), RESPONSE, best)
     prefill_ms, itl_ms = times_ms(best)

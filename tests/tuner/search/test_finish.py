@@ -201,3 +201,22 @@ def test_cheaper_means_less_of_one_and_more_of_none(space):
     assert not cheaper(config(n_ubatch=32), config())
     assert not cheaper(config(n_threads=3, n_ubatch=64), config())
     assert is_cheaper(space, lambda _: {}, config(n_threads=3), config())
+
+
+def test_what_an_interrupted_confirmation_had_begun_is_confirmed_though_the_default_leads(store, space):
+    setting = Setting(store, space)
+    rival = setting.leaders[0]
+    comparison = store.start_comparison(
+        setting.study.id, setting.default.config, rival.config, RESPONSE.metric
+    )
+    store.add_pair(comparison.id, [2000.0], [1000.0])
+    decided = setting.finish.first_that_runs(setting.default, [setting.default], 0.5)
+    assert decided.best == rival.config
+    assert decided.comparison_id == comparison.id
+    assert decided.confirmation is not None
+
+
+def test_a_default_that_leads_stays_where_nothing_was_begun(store, space):
+    setting = Setting(store, space)
+    decided = setting.finish.first_that_runs(setting.default, [setting.default, *setting.leaders], 0.5)
+    assert (decided.best, decided.confirmation) == (setting.default.config, None)
