@@ -26,7 +26,7 @@ def neighbour(folder: Path, options: Namespace) -> list[dict[str, Any]]:
         found = ran.document
         best = write_side(folder / "best.json", found["best"])
         rival = write_side(folder / "crowded.json", found["best"], **crowded)
-        compared = compare(folder, best, rival, options.engine, "--workload", str(shorter), budget="300s")
+        compared = compare(folder, best, rival, options.engine, "--workload", str(shorter), budget="200s")
     numbers = ratio_of(compared.document)
     gain = 1 / numbers["ratio"]
     return [
