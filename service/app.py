@@ -60,7 +60,6 @@ def create_app(settings: ServeSettings, home: Home) -> FastAPI:
     app.add_middleware(
         Guard,
         hosts=(settings.host, *settings.allowed_hosts),
-        origins=settings.allowed_origins,
         token=settings.secret(),
         body_bytes=settings.body_bytes,
     )

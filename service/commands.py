@@ -39,6 +39,7 @@ def serve(
     import uvicorn
 
     from service.app import create_app
+    from service.generator.launching import check_wanted
     from service.settings import settings_from
     from tuner.home import Home
 
@@ -53,9 +54,13 @@ def serve(
         context_tokens=context_tokens,
         parallel=parallel,
     )
+    home = Home.find()
+    settings.secret()
+    check_wanted(settings, home)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     uvicorn.run(
-        create_app(settings, Home.find()),
+        create_app(settings, home),
         host=settings.host,
         port=settings.port,
         log_config=None,

@@ -23,15 +23,13 @@ class Guard:
         app: ASGIApp,
         *,
         hosts: Iterable[str],
-        origins: Iterable[str],
         token: str | None,
         body_bytes: int,
     ) -> None:
-        """`hosts` are names that a Host header may carry besides loopback's, `origins` those of other
-        sites' pages that may call; a page of our own has an Origin that equals the Host."""
+        """`hosts` are names that a Host header may carry besides loopback's; a page of our own has an Origin
+        that equals the Host, pages of others may not call."""
         self._app = app
         self._hosts = {host.lower() for host in hosts} | LOOPBACK
-        self._origins = {origin.lower() for origin in origins}
         self._token = token
         self._body_bytes = body_bytes
 
@@ -56,7 +54,7 @@ class Guard:
                 421, f"host '{host[:100]}' is not served here: start with --allowed-hosts", "forbidden_error"
             )
         origin = headers.get("origin")
-        if origin is not None and not self._is_own(origin.lower(), host.lower()):
+        if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
             raise RequestError(403, f"origin '{origin[:100]}' may not call this service", "forbidden_error")
         if self._token is not None and scope["path"] not in OPEN_PATHS:
             self._authenticate(headers.get("authorization", ""))
@@ -69,9 +67,6 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._body_bytes:
             raise too_large(self._body_bytes)
-
-    def _is_own(self, origin: str, host: str) -> bool:
-        return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
 
     def _authenticate(self, given: str) -> None:
         scheme, _, token = given.partition(" ")

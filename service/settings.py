@@ -30,7 +30,6 @@ class ServeSettings(BaseSettings):
     token: SecretStr | None = Field(None, description="Bearer token that requests must carry.")
     token_file: Path | None = Field(None, description="File that holds the token, in its first line.")
     allowed_hosts: tuple[str, ...] = Field((), description="Host names that are served besides loopback's.")
-    allowed_origins: tuple[str, ...] = Field((), description="Other origins whose pages may call (CORS).")
     context_tokens: int = Field(4096, ge=64, description="Context of one conversation, at most the model's.")
     parallel: int = Field(4, ge=1, le=64, description="Requests that run in one batch; the others wait.")
     queue: int = Field(64, ge=0, description="Requests that may wait; more are answered 429.")
@@ -72,4 +71,5 @@ def settings_from(**given: Any) -> ServeSettings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{name.replace('_', '-')} {first['input']!r}: {first['msg']}") from error
+        wanted = first["msg"].replace("Input should be", "allowed is what is")
+        raise UsageError(f"--{name.replace('_', '-')} {first['input']}: {wanted}") from error

@@ -19,7 +19,7 @@ from tuner.home import Home
 from tuner.measurement import placement
 from tuner.request import SearchRequest, workload_named
 from tuner.search.objectives import objective_of
-from tuner.setup import open_workshop
+from tuner.setup import choose_model, open_workshop
 from tuner.workshop import Workshop
 
 
@@ -42,6 +42,18 @@ class Serving:
     affinity: tuple[int, ...] | None
     memory_bytes: int | None
     profile: ProfileRecord | None = None
+
+
+def check_wanted(settings: ServeSettings, home: Home) -> None:
+    """Raise for a name in the settings that is unknown, before anything is started."""
+    workload_named(settings.workload)
+    if settings.engine:
+        engines.get(settings.engine)
+    with Store.open(settings.storage or home.database) as store:
+        if settings.profile:
+            store.profile(settings.profile)
+        elif settings.model:
+            choose_model(store, home, settings.model)
 
 
 def serving_of(

@@ -60,9 +60,8 @@ def samples(request: Request, study_id: str, limit: Page = 20, offset: Offset = 
     store = state_of(request).store
     found = store.trials(store.study(study_id).id, limit=limit, offset=offset)
     listed = [
-        {"trial": record.id, "rounds": [rounds(one) for one in store.rounds(record.measurement_key)]}
+        {"trial": record.id, "rounds": [rounds(one) for one in store.trial_rounds(record.id)]}
         for record in found
-        if record.measurement_key is not None
     ]
     return {"samples": listed, "limit": limit, "offset": offset}
 

@@ -9,6 +9,7 @@ import pytest
 from service.guard import host_name
 from service.settings import settings_from
 from tests.support.serving import CHAT, Served, serving
+from tuner.cli.main import run
 from tuner.errors import UsageError
 from tuner.home import Home
 
@@ -100,7 +101,7 @@ def test_the_token_is_in_no_text_of_the_settings():
 
 
 def test_a_setting_out_of_range_names_itself():
-    with pytest.raises(UsageError, match="port 70000"):
+    with pytest.raises(UsageError, match="--port 70000: allowed is what is less than or equal to 65535"):
         settings_from(port=70000)
 
 
@@ -110,3 +111,21 @@ def test_a_setting_out_of_range_names_itself():
 )
 def test_the_name_in_a_host_header(header: str, name: str):
     assert host_name(header) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (("--model", "nothere"), 4, "no model 'nothere' is registered"),
+        (("--profile", "p-zzz"), 3, "no profile 'p-zzz'"),
+        (("--workload", "chatt"), 2, "did you mean chat"),
+        (("--host", "0.0.0.0"), 2, "--token-file"),
+    ],
+)
+def test_a_name_that_is_unknown_ends_serve_before_it_listens(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, part: str
+):
+    del home
+    assert run(["serve", *arguments]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert part in line
