@@ -13,7 +13,8 @@ from tuner.events import Observer
 from tuner.measurement.bench import Measurement
 from tuner.measurement.statistics import LOOKS, achieved_error, look_interval, ratio_interval
 from tuner.search.budget import Budget
-from tuner.search.pairs import Plan, Sides, Values, plan_pairs, run_pairs
+from tuner.search.disturbed import Count, is_sensitive
+from tuner.search.pairs import FEWEST_PAIRS, Plan, Sides, Values, plan_pairs, run_pairs
 from tuner.search.ports import Runner
 
 __all__ = ["Confirmation", "Pair", "Plan", "Side", "Status", "confirm", "judge", "plan", "speedup_log"]
@@ -21,6 +22,8 @@ __all__ = ["Confirmation", "Pair", "Plan", "Side", "Status", "confirm", "judge",
 PROVISIONAL_CONFIDENCE = 0.95
 FEWEST_FOR_A_CLAIM = 5
 """Fewer agreeing pairs come about by chance too often: 4 in 12.5 % of comparisons of equals, 5 in 6.25 %."""
+OBVIOUS = 2.0
+"""Where every pair gains this much, the fewest pairs claim it: equals have never been seen so far apart."""
 
 Status = Literal["confirmed", "provisional", "no_gain"]
 Side = Literal["default", "best"]
@@ -40,12 +43,14 @@ class Confirmation:
     """What the pairs say: the speed-up (default over best, inverted for rates) with its interval.
 
     `measured` holds each side's last process, for what is measured once a process (memory, load).
+    `sensitive` is the side that other work disturbed more often than the other one.
     """
 
     speedup: Interval
     status: Status
     pairs: tuple[Pair, ...]
     measured: Mapping[Side, Measurement]
+    sensitive: Side | None = None
 
 
 def speedup_log(objective: Objective, pair: Pair) -> float:
@@ -69,7 +74,8 @@ def judge(log_ratios: Sequence[float], *, final: bool) -> tuple[Interval, Status
     interval = ratio_interval(log_ratios, PROVISIONAL_CONFIDENCE)
     earlier = achieved_error([look for look in LOOKS if look < len(log_ratios)])
     interval = replace(interval, confidence=max(0.0, interval.confidence - earlier))
-    shown = interval.low > 1.0 and len(log_ratios) >= FEWEST_FOR_A_CLAIM
+    obvious = len(log_ratios) >= FEWEST_PAIRS and min(log_ratios) > math.log(OBVIOUS)
+    shown = interval.low > 1.0 and (len(log_ratios) >= FEWEST_FOR_A_CLAIM or obvious)
     return interval, "provisional" if shown else "no_gain"
 
 
@@ -91,6 +97,13 @@ def confirm(
     confirmation of the same two left behind. `keep` is called after each pair. Samples of the search are
     never used: they chose the winner, and would flatter it.
     """
+    counts: dict[Side, Count] = {"default": Count(), "best": Count()}
+
+    def keep_counted(values: Values, sides: Sides) -> None:
+        named = _named(sides)
+        counts.update((side, counts[side].plus(measured.rounds)) for side, measured in named.items())
+        keep(Pair(*values), named)
+
     try:
         decision = run_pairs(
             runner,
@@ -102,7 +115,7 @@ def confirm(
             budget=budget,
             claim=FEWEST_FOR_A_CLAIM,
             earlier=[(pair.default, pair.best) for pair in earlier],
-            keep=lambda values, sides: keep(Pair(*values), _named(sides)),
+            keep=keep_counted,
             observer=observer,
         )
     except WorkerError:
@@ -112,7 +125,14 @@ def confirm(
         *decision.found,
         tuple(Pair(*values) for values in pairs),
         _named(decision.last) if decision.last else {},
+        _sensitive(counts),
     )
+
+
+def _sensitive(counts: Mapping[Side, Count]) -> Side | None:
+    if is_sensitive(counts["best"], counts["default"]):
+        return "best"
+    return "default" if is_sensitive(counts["default"], counts["best"]) else None
 
 
 def _named(sides: Sides) -> dict[Side, Measurement]:

@@ -44,7 +44,9 @@ class QualityJudge:
         self._limits = tuple(m for m in limits if base_name(m.metric) not in QUALITY_METRICS)
         self._quality_limits = tuple(m for m in limits if m not in self._limits)
         self._found: dict[Config, Quality | None] = {}
-        given = [space.default(part.engine.name) for part in space.engines]
+        first, *others = (space.default(part.engine.name) for part in space.engines)
+        # Another engine may take the file only by a conversion, which has to keep the level like any variant.
+        given = [first, *(config for config in others if config.variant == SOURCE)]
         given += [] if space.baseline is None else [space.baseline]
         self._as_given = {space.quality_key(config).key for config in given}
 

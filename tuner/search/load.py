@@ -10,10 +10,12 @@ from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.events import Event, Observer
 from tuner.measurement.asked import ABORTED, Kind
 from tuner.measurement.bench import RETRIES, Bench, Measurement
-from tuner.measurement.contamination import detector
+from tuner.measurement.contamination import STOPPED_NS, detector
 
 LOADED_SHARE = 0.3
 FEWEST_ROUNDS = 10
+DISTURBED = "disturbed."
+"""Begins the fact that a round counts though it was disturbed; the detector's name follows."""
 
 
 class LoadAwareRunner:
@@ -40,11 +42,13 @@ class LoadAwareRunner:
         measured = self._bench.measure(
             config, rounds=rounds, kind=kind, phases=phases, fresh=fresh, retries=0 if loaded else RETRIES
         )
-        disturbed = sum(r.dropped is not None for r in measured.rounds)
-        self.rounds += len(measured.rounds)
+        # A round that the service stopped says nothing about the machine's load.
+        ran = [r for r in measured.rounds if STOPPED_NS not in r.facts]
+        disturbed = sum(r.dropped is not None for r in ran)
+        self.rounds += len(ran)
         self.dropped += disturbed
-        # Without one clean round there would be no measurement: then a few rounds are enough to say it.
-        entirely = disturbed == len(measured.rounds) > RETRIES
+        # Without one clean round, retries included, there would be no measurement.
+        entirely = 0 < disturbed == len(ran)
         often = self.rounds >= FEWEST_ROUNDS and self.dropped > LOADED_SHARE * self.rounds
         if not loaded and (entirely or often):
             self.conditions, loaded = "loaded", True
@@ -62,8 +66,8 @@ def _accepted(measured: Measurement) -> Measurement:
     """The disturbed rounds as rounds like others, their cause kept as a fact; not those given up."""
     rounds = tuple(
         r
-        if r.dropped is None or ABORTED in r.facts
-        else replace(r, dropped=None, facts={**r.facts, f"disturbed.{detector(r.dropped)}": 1.0})
+        if r.dropped is None or r.facts.keys() & {ABORTED, STOPPED_NS}
+        else replace(r, dropped=None, facts={**r.facts, f"{DISTURBED}{detector(r.dropped)}": 1.0})
         for r in measured.rounds
     )
     return replace(measured, rounds=rounds)

@@ -87,7 +87,7 @@ def run_pairs(
     last: Sides | None = None
     lost, pair_s = 0, plan.pair_s
     while True:
-        least = claim if _is_worth_it(budget, claim - len(pairs), pair_s) else fewest
+        least = max(claim, fewest) if _is_worth_it(budget, claim - len(pairs), pair_s) else fewest
         out_of_time = budget.left_s < pair_s and len(pairs) >= least
         final = out_of_time or len(pairs) >= plan.longest_pairs or lost >= LOST_PAIRS
         found = decide([log_ratio_of(pair) for pair in pairs], final)

@@ -314,8 +314,22 @@ class _Charts:
 
     def _hover(self, trial: TrialRecord) -> str:
         settings = "<br>".join(f"{name}={_word(value)}" for name, value in trial.config.settings)
-        reason = f"<br>{escape(trial.reason)}" if trial.reason else ""
-        return f"trial {trial.number}: {trial.status}<br>{escape(trial.config.variant)}<br>{settings}{reason}"
+        lines = [f"trial {trial.number}: {trial.status}", escape(trial.config.variant), settings]
+        return "<br>".join(filter(None, (*lines, self._quality(trial.config), escape(trial.reason or ""))))
+
+    def _quality(self, config: Config) -> str:
+        """What its answers are worth beside the reference's; empty where that was not measured."""
+        key = self._found.space.quality_key(config)
+        judged = self._found.study.result.get("judged")
+        for verdict in judged if isinstance(judged, list) else ():
+            metrics = verdict["metrics"]
+            same = (verdict["engine"], verdict["variant"], verdict["config"])
+            if same == (key.engine, key.variant, key.as_dict()) and "kl_divergence" in metrics:
+                return (
+                    f"KL {METRICS['kl_divergence'].format(metrics['kl_divergence'])},"
+                    f" top-1 {METRICS['top1_agreement'].format(metrics['top1_agreement'])}"
+                )
+        return ""
 
 
 def _speed_title(phase: Phase) -> str:

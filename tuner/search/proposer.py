@@ -17,6 +17,8 @@ from tuner.search.objectives import weights
 from tuner.search.space import Space
 from tuner.search.table import Floats, Mask, tables
 
+SAMPLER_NAME = "additive model, expected improvement per second"
+"""How configurations are chosen; a study keeps it."""
 DRAWS = 16
 RANDOM_EVERY = 10
 """Every so many proposals one is drawn blindly, so that no region is given up for a wrong model."""

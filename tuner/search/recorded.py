@@ -105,11 +105,10 @@ def recorded(store: Store, study: StudyRecord) -> Recorded:
     space = Space(machine, model, study.workload, tuple(parts))
     ledger = Ledger(space, study.objectives[0])
     conditions: Conditions = "loaded" if study.result.get("conditions") == "loaded" else "quiet"
-    rounds = store.study_rounds(study.id, conditions)
+    rounds = store.short_rounds(study.id, conditions)
     for trial in trials:
         if trial.measurement_key and not trial.status.failed and trial.invalidated_at is None:
-            own = rounds.pop(trial.measurement_key, ())
-            ledger.add(trial.config, (samples for samples in own if samples.kind == "short"))
+            ledger.add(trial.config, rounds.pop(trial.measurement_key, ()))
     return Recorded(study, space, ledger, trials)
 
 

@@ -8,8 +8,6 @@ from profiles.vocabulary import Config, Setting
 from tuner.search.space import VARIANT, EngineSpace, Space
 
 ENGINE = "engine"
-SAMPLER_NAME = "additive model, expected improvement per second"
-"""How configurations are chosen (`proposer.py`); a study keeps it."""
 
 
 def parameters(space: Space, config: Config) -> dict[str, Setting]:

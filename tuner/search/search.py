@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 
-from profiles.vocabulary import Config, Objective, Role, RoundSamples, TrialStatus
+from profiles.vocabulary import Config, Objective, RoundSamples, TrialStatus
 from tuner.errors import NothingFeasibleError
 from tuner.events import Event, Observer
 from tuner.search.both import Both
 from tuner.search.budget import Budget, confirmation_share
+from tuner.search.by_engine import EngineBest, best_of_each
 from tuner.search.confirm import plan
+from tuner.search.firsts import first_looks, stand_ins
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.limits import Metrics
 from tuner.search.ports import Judge, Recorder, Runner
@@ -20,6 +23,10 @@ from tuner.search.trials import Trials
 BASELINE_ROUNDS = 3
 BASELINE_SHARE = 0.25
 """Of the budget; past it one round of the default has to do."""
+LONGEST_BASELINE = 0.4
+"""Of the budget; a default that has not answered by then is given up."""
+LEAST_SEARCH = 0.2
+"""Of the budget, after the baseline, however long confirming takes: there must be something to confirm."""
 LEADERS = 3
 LEADER_ROUNDS = 5
 CONTENDER_ROUNDS = 3
@@ -27,9 +34,10 @@ CONTENDER_ROUNDS = 3
 CONTROL_EVERY = 8
 RACE_SHARE = 0.15
 """Of the time before the confirmation."""
-SUSPECTS = (Role.WEIGHTS, Role.KV, Role.BATCH, Role.THREADS, Role.PLACEMENT)
-"""Where to look for what keeps a default from running."""
-FIRST_SUSPECTS = 4
+RIVAL = 1.6
+"""An engine's best by rules of thumb that is this much slower than the best may still win by its settings."""
+FAR = 3.0
+"""An engine of which all that was seen is this much slower is left alone from then on."""
 REFUSALS = 2
 """Loads refused in the same words, whatever the settings: then it is the model."""
 
@@ -87,6 +95,15 @@ class Search:
             observer=observer,
         )
         self.default_failure: str | None = None
+        self._baseline_ended_s: float | None = None
+        self.ended: str | None = None
+        """Why nothing more was tried although there was time; None where there was none."""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that what is measured now may take: the default's first answer may not take all."""
+        untried = self._baseline_ended_s is None and self.default_failure is None
+        return (self._budget.shortened(LONGEST_BASELINE) if untried else self._budget).left_s
 
     @property
     def ledger(self) -> Ledger:
@@ -127,6 +144,8 @@ class Search:
         """Search until nothing better is likely, the time or the trials are used up, or all is known."""
         self._stage("baseline")
         self._measure_baseline(baseline)
+        self._baseline_ended_s = self._budget.elapsed_s
+        self._measured_under = self._conditions()
         self._stage("variants")
         self._look_at_variants()
         self._stage("settings")
@@ -146,6 +165,14 @@ class Search:
             raise NothingFeasibleError(f"the default configuration does not run: {self.last_failure}")
         return found
 
+    def feasible(self) -> list[Estimate]:
+        """All that is known to be feasible, best first."""
+        return self._trials.certain()
+
+    def of_each_engine(self) -> tuple[EngineBest, ...]:
+        """The best of each engine, and why it did not win."""
+        return tuple(best_of_each(self._space, self._trials))
+
     def leaders(self, count: int = LEADERS) -> list[Estimate]:
         """The best feasible estimates; judges quality where it is not known yet and worth it."""
         return self._trials.leaders(count)
@@ -155,7 +182,7 @@ class Search:
     def _measure_baseline(self, default: Config) -> None:
         """Measure the default; where it does not run, the nearest configuration that does."""
         self._trials.forgive(default)
-        for candidate in (default, *self._neighbours(default)):
+        for candidate in (default, *stand_ins(self._space, default)):
             self._trials.baseline = candidate
             # One round first: it is kept, whatever becomes of the others.
             if self._trials.attempt(candidate) is not None:
@@ -180,43 +207,20 @@ class Search:
                 self.default_failure = self._trials.why_lost(default)
                 self._trials.note(f"the default itself does not run here: {self.default_failure}")
 
-    def _neighbours(self, config: Config) -> Iterator[Config]:
-        """Those that differ in one setting, first what chooses which code runs; or in the variant.
-
-        Other variants come after a few settings: the file itself may be what the engine dies of.
-        """
-        part = self._space.part(config.engine)
-        settings = [
-            (config.variant, {**config.as_dict(), dimension.name: value})
-            for dimension in sorted(part.dimensions, key=lambda d: SUSPECTS.index(d.role))
-            for value in dimension.values
-        ]
-        variants = [(variant, config.as_dict()) for variant in part.variants]
-        for variant, changed in (*settings[:FIRST_SUSPECTS], *variants, *settings[FIRST_SUSPECTS:]):
-            neighbour = self._space.make(config.engine, variant, changed)
-            if neighbour is not None and neighbour != config:
-                yield neighbour
-
     def _look_at_variants(self) -> None:
-        """One round of every variant under the engine's first rule of thumb.
+        """One round of every engine and variant (`firsts.first_looks`).
 
         Quality is judged from the fastest down, after all were seen: until one keeps the level.
         """
-        rules = {part.engine.name: list(self._space.starts(part.engine.name)) for part in self._space.engines}
-        firsts = [
-            self._space.make(part.engine.name, variant, rules[part.engine.name][0])
-            for part in self._space.engines
-            if rules[part.engine.name]
-            for variant in part.variants
-        ]
-        for config in firsts:
-            if config is not None and not self._over():
+        for config in first_looks(self._space, loaded=self._conditions() == "loaded"):
+            if not self._over():
                 self._trials.attempt(config)
                 self._keep_alike()
         self._trials.choose()
 
     def _sweep(self) -> None:
-        """Every setting's values around the best, once, what is cheap to switch first.
+        """Every setting's values around the best, once, what is cheap to switch first; then around the best
+        of each engine that settings could bring before it.
 
         The best moves along, as in tuning by hand. It shows the model each setting's own effect, without
         which all that is far away looks as promising as what is near.
@@ -224,10 +228,19 @@ class Search:
         best = self._best()
         if best is None:
             return
-        part = self._space.part(best.config.engine)
+        self._sweep_around(best.config)
+        for part in self._space.engines:
+            if part.engine.name != best.config.engine:
+                rival = self._rival(part.engine.name)
+                if rival is not None:
+                    self._sweep_around(rival)
+
+    def _sweep_around(self, start: Config) -> None:
+        part = self._space.part(start.engine)
         for dimension in sorted(part.dimensions, key=lambda d: d.scope):
             for value in dimension.values:
-                here = (self._best() or best).config
+                own = (e.config for e in self._trials.certain() if e.config.engine == start.engine)
+                here = next(own, start)
                 config = self._space.make(
                     here.engine, here.variant, {**here.as_dict(), dimension.name: value}
                 )
@@ -236,23 +249,39 @@ class Search:
                     self._keep_alike()
                     self._trials.choose()
 
+    def _far_behind(self) -> frozenset[str]:
+        """The engines of which nothing seen comes near the best."""
+        best = self._best()
+        limit = FAR * best.cost if best else math.inf
+        near = {e.config.engine for e in self._trials.candidates() if e.cost <= limit}
+        return frozenset({e.config.engine for e in self._trials.candidates()} - near)
+
+    def _rival(self, engine: str) -> Config | None:
+        """An engine's fastest that keeps the quality level, where its settings could make it the best."""
+        limit = RIVAL * self.incumbent.cost if self.incumbent else math.inf
+        for config in [e.config for e in self._trials.candidates() if e.cost <= limit]:
+            if config.engine == engine and not self._over(kept=RACE_SHARE) and self._trials.judge(config):
+                return config
+        return None
+
     def _guided(self) -> None:
+        far = self._far_behind()
         proposer = Proposer(
             self._space,
             self._objective,
             self.ledger,
             seed=self._seed,
-            excluded=self._trials.is_excluded,
+            excluded=lambda config: config.engine in far or self._trials.is_excluded(config),
             odds=self._trials.odds,
         )
         while not self._over(kept=RACE_SHARE):
             aim, best = self._aimed() or (None, self._best())
             proposed = proposer.propose(self._trials.last, best, aim)
             if proposed is None:
-                self._trials.note("every configuration has been tried")
+                self._end("every configuration has been tried")
                 break
             if proposer.is_settled and not self._full_budget:
-                self._trials.note("nothing more than 1 % better is likely")
+                self._end("nothing more than 1 % better is likely")
                 break
             measured = self._trials.look(proposed, extra=CONTENDER_ROUNDS - 1)
             self._keep_alike()
@@ -262,6 +291,10 @@ class Search:
                 # One lucky round must not steer for good.
                 self._trials.again(self.incumbent.config)
             self._trials.choose()
+
+    def _end(self, why: str) -> None:
+        self.ended = why
+        self._trials.note(why)
 
     def _surround(self) -> None:
         """One round next to the best for every setting and variant, as far as time is left.
@@ -327,7 +360,7 @@ class Search:
         default = self._trials.baseline
         for config in dict.fromkeys((*((default,) if default else ()), *ranked[:LEADERS])):
             if self._budget.left_s:
-                self._trials.attempt(config, rounds=BASELINE_ROUNDS if config == default else 1)
+                self._trials.attempt(config)
         return True
 
     def _best(self) -> Estimate | None:
@@ -350,7 +383,10 @@ class Search:
         else:
             confirmation = plan(baseline, self.incumbent, self.startup_s, total_s, self._space.workload)
             share = confirmation_share(total_s, confirmation.pair_s)
-        return self._budget.elapsed_s >= total_s * max(0.0, 1 - share - self._kept_share) * (1 - kept)
+        end_s = total_s * max(0.0, 1 - share - self._kept_share) * (1 - kept)
+        if self._baseline_ended_s is not None:
+            end_s = max(end_s, min(self._baseline_ended_s + LEAST_SEARCH * total_s * (1 - kept), total_s))
+        return self._budget.elapsed_s >= end_s
 
     def _stage(self, name: str) -> None:
         self._observe(Event("stage", name))

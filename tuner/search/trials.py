@@ -10,6 +10,7 @@ from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import ModelFileError, WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement.bench import Measurement
+from tuner.measurement.contamination import detector
 from tuner.search.blame import Blame
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.ports import Judge, Recorder, Runner
@@ -62,6 +63,7 @@ class Trials:
         self.startup_s = 0.0
         self.last_failure = ""
         self.refused_loads: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
         """How often the engine would not open a file, by its own words."""
 
     def remember(
@@ -87,6 +89,10 @@ class Trials:
     def why_lost(self, config: Config) -> str:
         """Why a configuration measured nothing, in this run or an earlier one."""
         return self._reasons.get(config, self.last_failure)
+
+    def last_reason(self, engine: str) -> str | None:
+        """Why the last lost configuration of an engine measured nothing; None where none was lost."""
+        return next((why for config, why in reversed(self._reasons.items()) if config.engine == engine), None)
 
     # --- measuring -----------------------------------------------------------------------------
 
@@ -154,6 +160,7 @@ class Trials:
         if self.startup_s == 0.0:
             self.startup_s = measured.seconds - measured.generation_seconds
         self.ledger.add(config, measured.rounds)
+        self._dropped.update(detector(r.dropped) for r in measured.rounds if r.dropped is not None)
         return measured
 
     def _is_made(self, config: Config) -> bool:
@@ -292,5 +299,6 @@ class Trials:
             "reason": reason,
             "best": self.incumbent,
             "left_s": self._left_s(),
+            "dropped": dict(self._dropped),
         }
         self._observe(Event("trial", reason or "", detail))

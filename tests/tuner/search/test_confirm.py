@@ -1,6 +1,7 @@
 """Confirmation judges pairs of processes, never samples of the search."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,18 @@ def test_a_difference_that_is_not_shown_is_no_gain():
     interval, status = judge([0.1, -0.1, 0.05, -0.05, 0.02, -0.03], final=True)
     assert status == "no_gain"
     assert interval.low < 1 < interval.high
+
+
+@pytest.mark.parametrize(
+    ("ratios", "status"), [((2.1, 3.0, 2.5), "provisional"), ((1.9, 3.0, 2.5), "no_gain")]
+)
+def test_few_pairs_claim_only_what_is_obvious(ratios, status):
+    found, said = judge([math.log(ratio) for ratio in ratios], final=True)
+    assert said == status
+    assert (found.low, found.high, found.confidence) == (
+        pytest.approx(min(ratios)), pytest.approx(3.0), pytest.approx(0.75)
+    )  # fmt: skip
+    assert judge([math.log(2.5)] * 2, final=True)[1] == "no_gain"
 
 
 def test_a_look_that_does_not_decide_goes_on():
@@ -96,6 +109,21 @@ def test_an_interrupted_confirmation_goes_on_from_its_pairs(space):
     found = setting.confirm(earlier=[true] * 7)
     assert len(setting.kept) == 1
     assert len(found.pairs) == 8
+
+
+@pytest.mark.parametrize("side", ["default", "best", None])
+def test_the_side_that_is_disturbed_more_often_is_named(space, side):
+    setting = Setting(space, 1000)
+    measure = setting.runner.measure
+
+    def disturbed(config, **options):
+        measured = measure(config, **options)
+        if side is None or config != getattr(setting, side):
+            return measured
+        return replace(measured, rounds=tuple(replace(r, dropped="steal: 20 ms") for r in measured.rounds))
+
+    setting.runner.measure = disturbed
+    assert setting.confirm().sensitive == side
 
 
 def test_a_candidate_whose_processes_fail_is_given_up_after_three(space):

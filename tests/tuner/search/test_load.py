@@ -9,6 +9,7 @@ from profiles.vocabulary import RoundSamples
 from tests.support.surface import FakeClock, SurfaceRunner
 from tuner.events import Event
 from tuner.measurement.bench import RETRIES, Measurement
+from tuner.measurement.contamination import STOPPED_NS
 from tuner.search.load import FEWEST_ROUNDS, LoadAwareRunner
 
 STEAL = "steal: the hypervisor took 20 ms"
@@ -70,3 +71,17 @@ def test_a_measurement_without_one_clean_round_is_not_lost(space, events):
     assert len(measured.rounds) == 3 + RETRIES < FEWEST_ROUNDS
     assert all(r.dropped is None for r in measured.rounds)
     assert runner.conditions == "loaded"
+
+
+def test_rounds_that_a_service_stopped_say_nothing_about_the_load(space, events):
+    class Stopped(Disturbed):
+        def measure(self, config: Any, **options: Any) -> Measurement:
+            measured = super().measure(config, **options)
+            facts = {STOPPED_NS: 1e9}
+            marked = [replace(r, facts={**r.facts, **facts}) if r.dropped else r for r in measured.rounds]
+            return replace(measured, rounds=tuple(marked))
+
+    runner = LoadAwareRunner(Stopped(space, [True, False] * 30), observer=events.append)
+    for _ in range(20):
+        runner.measure(space.default("simulated"), rounds=1)
+    assert (runner.conditions, runner.dropped, runner.rounds) == ("quiet", 0, 20)

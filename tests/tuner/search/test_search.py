@@ -2,77 +2,12 @@
 
 import pytest
 
-from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Objective, TrialStatus
-from tests.support.notes import Notes
-from tests.support.surface import LOSSLESS, RUINED, FakeClock, SurfaceRunner, space_of
+from profiles.vocabulary import WORKLOADS, Objective, TrialStatus
+from tests.support.lab import Lab
+from tests.support.surface import SurfaceRunner, space_of
 from tuner.engines.base import Phase
 from tuner.errors import ModelFileError, NothingFeasibleError, WorkerError
-from tuner.search.budget import Budget
-from tuner.search.judge import QualityJudge
-from tuner.search.objectives import objective_of
 from tuner.search.proposer import Proposer
-from tuner.search.search import Search
-
-
-class Lab:
-    """A search with everything that it asks of its surroundings."""
-
-    def __init__(
-        self, space, *, budget_s=60.0, trials=None, seed=0, noise=0.01, fault=lambda _: None, **more
-    ):
-        self.space = space
-        self.clock = FakeClock()
-        self.conditions = "quiet"
-        self.runner = SurfaceRunner(space, self.clock, noise=noise, seed=seed, fault=fault)
-        self.notes = Notes()
-        self.events = []
-        self.asked = []
-        self.ruined = more.get("ruined", {"q4_0"})
-        judge = QualityJudge(
-            space, QUALITY_LEVELS["near-lossless"], self._quality, observer=self.events.append
-        )
-        self.search = Search(
-            space,
-            objective_of(space.workload),
-            runner=self.runner,
-            recorder=self.notes,
-            judge=judge,
-            digest_of=more.get("digest_of", lambda engine, label: label),
-            budget=Budget.begin(self.clock, budget_s),
-            trials=trials,
-            seed=seed,
-            observer=self._watch,
-            full_budget=more.get("full_budget", False),
-            conditions=lambda: self.conditions,
-        )
-        self.first_leader_s = None
-
-    def _quality(self, key):
-        self.asked.append(key)
-        self.clock.now_s += 2.0
-        coarse = "q4_0" in (key.get("type_k"), key.get("type_v"))
-        return RUINED if key.variant in self.ruined or coarse else LOSSLESS
-
-    def _watch(self, event):
-        self.events.append(event)
-        incumbent = self.search.incumbent
-        if self.first_leader_s is None and incumbent and incumbent.config != self.default:
-            self.first_leader_s = self.clock.now_s
-
-    @property
-    def default(self):
-        return self.space.default(self.space.engines[0].engine.name)
-
-    def run(self):
-        return self.search.run(self.default)
-
-    def regret(self, config):
-        feasible = [
-            c
-            for c in self.space.everything()
-            if c.variant not in self.ruined and "q4_0" not in (c.get("type_k"), c.get("type_v"))
-        ]
-        return self.runner.response_ms(config) / min(map(self.runner.response_ms, feasible)) - 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -106,7 +41,9 @@ def test_it_stops_early_when_nothing_better_is_likely(space):
     lab = Lab(space, budget_s=3600)
     leaders = lab.run()
     assert lab.clock.now_s < 600
-    assert any(event.message == "nothing more than 1 % better is likely" for event in lab.events)
+    why = "nothing more than 1 % better is likely"
+    assert any(event.message == why for event in lab.events)
+    assert lab.search.ended == why
     assert lab.regret(leaders[0].config) < 0.02
 
 
@@ -181,6 +118,38 @@ def test_a_default_that_does_not_run_gives_way_to_its_nearest_neighbour(space):
     lab.run()
     assert lab.search.default_failure == "boom"
     assert lab.search.baseline_estimate().config != lab.default
+
+
+def crowded(lab):
+    """Every thread that shares its CPU with the neighbour keeps all others waiting: such a default takes
+    most of a budget, and is ended with what was allowed."""
+
+    def fault(config):
+        if 4 in (config.get("n_threads"), config.get("n_threads_batch")):
+            allowed_s = lab.search.left_s
+            lab.clock.now_s += min(allowed_s, lab.takes_s)
+            if lab.takes_s > allowed_s:
+                raise WorkerError(TrialStatus.RUN_TIMEOUT, f"no answer within {allowed_s:g} s")
+            lab.conditions = "loaded"
+
+    return fault
+
+
+@pytest.mark.parametrize("takes_s", [20.0, 40.0])
+def test_beside_a_neighbour_something_is_found_though_the_default_takes_most_of_the_budget(space, takes_s):
+    lab = Lab(space)
+    lab.takes_s = takes_s
+    lab.runner._fault = crowded(lab)
+    lab.runner.neighbours = 1
+    default = lab.default.with_settings(n_threads=4, n_threads_batch=4)
+    leaders = lab.search.run(default)
+    assert lab.runner.response_ms(default) > 2 * lab.runner.response_ms(leaders[0].config)
+    answered = lab.search.baseline_estimate().config
+    if takes_s > 24:
+        assert "no answer within 24 s" in lab.search.default_failure
+        assert answered == default.with_settings(n_threads=3, n_threads_batch=3)
+    else:
+        assert answered == default
 
 
 def test_nothing_that_runs_is_an_error(machine):

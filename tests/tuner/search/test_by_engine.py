@@ -1,0 +1,113 @@
+"""A search over several engines: all are seen, the time goes where it can win, and the losers say why."""
+
+import pytest
+
+from probes.machine import Machine
+from profiles.vocabulary import WORKLOADS, Config, TrialStatus
+from tests.support.lab import Lab
+from tests.support.surface import MODEL, SurfaceRunner
+from tuner.engines.simulated.describe import Simulated
+from tuner.errors import WorkerError
+from tuner.measurement import placement
+from tuner.search.firsts import first_looks
+from tuner.search.space import EngineSpace, Space
+
+
+class Slower(Simulated):
+    """Another engine of the same settings."""
+
+    name = "slower"
+
+
+class Broken(Simulated):
+    """One whose processes die."""
+
+    name = "broken"
+
+
+@pytest.fixture
+def engines(machine: Machine) -> Space:
+    chat = WORKLOADS["chat"]
+
+    def part(engine: Simulated, *variants: str) -> EngineSpace:
+        dimensions = (*engine.dimensions(machine, MODEL, chat), *placement.dimensions(engine))
+        return EngineSpace(engine, variants, dimensions)
+
+    parts = (
+        part(Simulated(), "source", "q8_0"),
+        part(Slower(), "source", "q8_0", "q4_0"),
+        part(Broken(), "source"),
+    )
+    return Space(machine, MODEL, chat, parts)
+
+
+class SeveralRunner(SurfaceRunner):
+    """One engine takes `factor` as long as the formula says, another one dies."""
+
+    factor = 1.3
+
+    def true_ms(self, config: Config) -> tuple[float, float]:
+        ttft_ms, itl_ms = super().true_ms(config)
+        factor = self.factor if config.engine == "slower" else 1.0
+        return factor * ttft_ms, factor * itl_ms
+
+
+def lab_of(engines: Space, factor: float, **more) -> Lab:
+    def fault(config: Config) -> None:
+        if config.engine == "broken":
+            raise WorkerError(TrialStatus.CRASH, "SIGILL")
+
+    lab = Lab(engines, budget_s=300.0, fault=fault, **more)
+    runner = SeveralRunner(engines, lab.clock, noise=0.01, fault=fault)
+    runner.factor = factor
+    lab.runner = lab.search._trials._runner = runner
+    return lab
+
+
+def test_every_engine_is_seen_before_a_second_variant_of_any(engines: Space):
+    looks = list(first_looks(engines, loaded=False))
+    assert looks[:2] == [engines.default("slower"), engines.default("broken")]
+    assert [(c.engine, c.variant) for c in looks[2:]] == [
+        ("simulated", "source"), ("slower", "source"), ("broken", "source"),
+        ("simulated", "q8_0"), ("slower", "q8_0"), ("slower", "q4_0"),
+    ]  # fmt: skip
+
+
+def test_on_a_loaded_machine_the_first_looks_leave_a_cpu_to_others(engines: Space):
+    looks = list(first_looks(engines, loaded=True))[2:]
+    assert {look.get("n_threads") for look in looks} == {3}
+    assert {look.get("n_threads_batch") for look in looks} == {3}
+
+
+def test_the_losers_say_why(engines: Space):
+    lab = lab_of(engines, 1.3)
+    leaders = lab.search.run(engines.default("simulated"))
+    assert leaders[0].config.engine == "simulated"
+    won, slower, broken = lab.search.of_each_engine()
+    assert (won.engine, won.lost, won.is_judged, won.over_best) == ("simulated", None, True, 1.0)
+    assert slower.estimate.config.variant != "q4_0"
+    assert slower.over_best == pytest.approx(1.3, abs=0.1)
+    assert slower.lost == f"{slower.over_best:.2f}x as slow"
+    assert (broken.estimate, broken.lost) == (None, "SIGILL")
+
+
+def test_an_engine_near_the_best_is_tuned_and_may_win(engines: Space):
+    """By its first rule of thumb it is behind; with settings of its own it is ahead."""
+    lab = lab_of(engines, 0.9)
+    leaders = lab.search.run(engines.default("simulated"))
+    assert leaders[0].config.engine == "slower"
+
+
+def test_an_engine_far_behind_gets_no_more_than_first_looks(engines: Space):
+    lab = lab_of(engines, 5.0, ruined={"q4_0"})
+    lab.search.run(engines.default("simulated"))
+    own = [config for config in lab.notes.begun if config.engine == "slower"]
+    assert len(own) <= 6
+
+
+def test_an_engine_that_had_no_turn_says_so(engines: Space):
+    lab = Lab(engines, trials=1)
+    lab.search.run(engines.default("simulated"))
+    assert [one.lost for one in lab.search.of_each_engine()][1:] == [
+        "not tried: the time was needed elsewhere"
+    ] * 2
