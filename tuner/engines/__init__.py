@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, cast
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
+    from profiles.vocabulary import ModelInfo
     from tuner.engines.base import Engine
 
 BUILT_IN = {
     "llama_cpp": "tuner.engines.llama_cpp.describe:LlamaCpp",
+    "onnxruntime": "tuner.engines.onnxruntime.describe:OnnxRuntime",
+    "openvino": "tuner.engines.openvino.describe:OpenVino",
     "simulated": "tuner.engines.simulated.describe:Simulated",
+    "transformers": "tuner.engines.transformers.describe:Transformers",
 }
 NEVER_BY_DEFAULT = frozenset({"simulated"})
 """Engines that run only when they are named."""
+REFERENCE = "transformers"
+"""The engine whose default every report over several engines is relative to."""
 
 
 def references() -> dict[str, str]:
@@ -45,6 +51,16 @@ def get(name: str) -> Engine:
     return cast("type[Engine]", resolve(known[name]))()
 
 
-def default_names() -> tuple[str, ...]:
-    """The engines that a search tries when none is named."""
-    return tuple(sorted(set(references()) - NEVER_BY_DEFAULT))
+def default_names(model: ModelInfo | None = None) -> tuple[str, ...]:
+    """The engines that a search tries when none is named; those first that such a model is made for."""
+    names = sorted(set(references()) - NEVER_BY_DEFAULT)
+    if model is not None:
+        names.sort(key=lambda name: model.format not in get(name).formats[:1])
+    return tuple(names)
+
+
+def unread(engine: Engine, model: ModelInfo) -> str | None:
+    """Why an engine can't take a model, as it is or by a conversion; None when it can."""
+    if model.format not in engine.formats:
+        return f"does not read {model.format} files"
+    return engine.refuses(model)

@@ -54,25 +54,40 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a variant of a model is made from its source.
+    """How a variant of a model is made: one step from its source, or from the result of another recipe.
 
     `label` is its name in configurations and tables ("q8_0"; "source" is the file as given);
-    `parameters` is the engine's own description, part of the cache key. `estimated_bytes` is the file's
-    size before it is made, `format` what kind of file that is.
+    `parameters` are the maker's, part of the cache key. `estimated_bytes` is the result's size before it is
+    made; `format` says what it is, a file or one of `FOLDERS`.
+    `made_from` is the recipe whose result the maker takes, None for the source. `maker` is a module that runs
+    in place of the engine's own; what it makes is the same for every engine that asks, and made once.
+    `needs` are the distributions that the maker imports.
     """
 
     label: str
     parameters: tuple[tuple[str, Setting], ...] = ()
     estimated_bytes: int = 0
     format: str = "gguf"
+    made_from: Recipe | None = None
+    maker: str | None = None
+    needs: tuple[str, ...] = ()
 
     @property
     def is_source(self) -> bool:
         """Whether the variant is the user's file itself."""
         return self.label == SOURCE
 
+    @property
+    def chain(self) -> tuple[Recipe, ...]:
+        """The steps that make it, in order; none for the source."""
+        if self.is_source:
+            return ()
+        return (*(self.made_from.chain if self.made_from else ()), self)
+
 
 SOURCE = "source"
+FOLDERS = frozenset({"huggingface", "onnx", "openvino"})
+"""Formats of models that are a folder of files."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +107,21 @@ class Availability:
     unsafe: tuple[tuple[str, Setting], ...] = ()
     note: str | None = None
 
+    @property
+    def identity(self) -> str:
+        """Version and build, as samples and made variants are filed under them."""
+        return f"{self.version} {self.build or ''}".strip()
+
 
 class Engine(Protocol):
     """An engine's description: pure, no native library is imported by any of this.
 
-    `variant_labels` are all that it can make of any model. `session` and `scorer` are "module:Class"
-    references that only a worker process imports. `has_openmp` says that the engine waits in an OpenMP
-    runtime, so that the host-wide wait policy applies. `everyday` is a session as "module:Class" that runs
-    the interface which people use without cputune, with nothing set; None where there is no other one.
+    `formats` are those of the sources that it takes, as they are or by a conversion, its own first; a format
+    has one engine that calls it its own, whose default is the baseline. `variant_labels` are all
+    that it can make of any model. `session` and `scorer` are "module:Class" references that only a worker
+    process imports. `has_openmp` says that the engine waits in an OpenMP runtime, so that the host-wide wait
+    policy applies. `everyday` is a session as "module:Class" that runs the interface which people use without
+    cputune, with nothing set; None where there is no other one.
     """
 
     name: str
@@ -114,14 +136,21 @@ class Engine(Protocol):
         """Python source that imports the engine, runs it on a short prompt, and prints one JSON object
         {"version", "build"} with, where needed, {"unsafe", "note"}; run in a child process of its own."""
 
+    def refuses(self, model: ModelInfo) -> str | None:
+        """Why this engine can run no variant of the model, naming what is allowed; None when it can."""
+
     def recipes(self, model: ModelInfo) -> tuple[Recipe, ...]:
-        """The variants this engine can run, the source first."""
+        """The variants this engine can run: the source first, or what is nearest to it where the engine can't
+        open the source itself."""
 
     def reference(self, model: ModelInfo) -> Recipe:
         """The recipe of the quality reference: the given weights dequantized, f16 or better."""
 
     def maker(self) -> str:
-        """A "module" run as `python -P -m MODULE SOURCE TARGET PARAMETERS_JSON` that makes a variant."""
+        """A "module" run as `python -P -m MODULE SOURCE TARGET PARAMETERS_JSON` that makes a variant.
+
+        TARGET does not exist before. The module ends with 0, or with its reason as stderr's last line.
+        """
 
     def dimensions(self, machine: Machine, model: ModelInfo, workload: Workload) -> tuple[Dimension, ...]:
         """The engine's own settings, trimmed."""

@@ -10,9 +10,11 @@ Sessions run in the test's own process, so run one native engine per pytest proc
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +24,7 @@ from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
 from tuner import process
 from tuner.engines import resolve
-from tuner.engines.base import Dimension, Engine, EngineError, Sampling, Scope, Session, Token
+from tuner.engines.base import FOLDERS, Dimension, Engine, EngineError, Sampling, Scope, Session, Token
 
 HEAVY = ("llama_cpp", "numpy", "onnxruntime", "openvino", "torch", "transformers", "optuna", "sqlmodel")
 WORKLOADS = (Workload("one", 96, 16), Workload("many", 48, 16, streams=3, objective="decode_tps"))
@@ -111,7 +113,7 @@ class EngineContract:
         assert len(names) == len(set(names))
         default = engine.default(machine, model, workload)
         assert default.engine == engine.name
-        assert default.variant == "source"
+        assert default.variant == engine.recipes(model)[0].label
         for dimension in described:
             assert isinstance(dimension.scope, Scope)
             assert isinstance(dimension.role, Role)
@@ -128,13 +130,30 @@ class EngineContract:
                 assert min(dimension.values) == 1
                 assert max(int(value) for value in dimension.values) <= machine.effective.cpu_count
 
-    def test_recipes_begin_with_the_source(self, engine: Engine, model: ModelInfo) -> None:
-        """Labels are unique; the reference is no lossy variant's label."""
+    def test_recipes_are_complete(self, engine: Engine, model: ModelInfo) -> None:
+        """Labels are unique and announced; every step says who makes what; the source is the file itself."""
         recipes = engine.recipes(model)
-        assert recipes[0].is_source
         labels = [recipe.label for recipe in recipes]
         assert len(labels) == len(set(labels))
-        assert engine.reference(model).label
+        assert set(labels) <= set(engine.variant_labels)
+        for recipe in (*recipes, engine.reference(model)):
+            assert recipe.label
+            assert recipe.is_source == (not recipe.chain)
+            for step in recipe.chain:
+                assert step.estimated_bytes > 0
+                assert step.format in (*FOLDERS, *engine.formats)
+                module = step.maker or engine.maker()
+                assert importlib.util.find_spec(module) is not None, module
+
+    def test_a_model_that_can_not_be_taken_is_refused_in_one_line(
+        self, engine: Engine, model: ModelInfo
+    ) -> None:
+        """This one can; of one that can't the reason names what it is."""
+        assert model.format in engine.formats
+        assert engine.refuses(model) is None
+        foreign = replace(model, architecture="no-such-architecture")
+        reason = engine.refuses(foreign)
+        assert reason is None or ("no-such-architecture" in reason and "\n" not in reason)
 
     def test_canonical_is_idempotent_and_keeps_what_it_must(
         self,

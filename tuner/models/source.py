@@ -11,17 +11,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.vocabulary import ModelInfo
+from tuner.engines.base import FOLDERS
 from tuner.errors import ModelFileError
+from tuner.models import folders, huggingface, onnx_folder, openvino_folder
 from tuner.models.inspect import inspect
 from tuner.models.package import DEMO as DEMO
 from tuner.models.repository import PART, Location
 
 _INDEX_NAME = "digests.json"
+_INSPECTORS = {
+    "huggingface": huggingface.inspect_folder,
+    "onnx": onnx_folder.inspect_folder,
+    "openvino": openvino_folder.inspect_folder,
+}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model on this machine: `paths` are its parts in order, nearly always one.
+    """A model on this machine: `paths` are its parts in order, or the files of its folder.
 
     `sha256` is what each part must have, where the source says so.
     """
@@ -32,17 +39,19 @@ class Source:
     file_bytes: int
     weights_are_random: bool = False
     sha256: tuple[str | None, ...] = ()
+    format: str = "gguf"
 
     @property
     def path(self) -> Path:
-        """The file that an engine opens: the first part stands for all."""
-        return self.paths[0]
+        """What an engine opens: the folder, or the first part of a file, which stands for all."""
+        return self.paths[0].parent if self.format in FOLDERS else self.paths[0]
 
 
 def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> Source:
     """The model that `spec` names.
 
-    A path to a .gguf file or to any part of a split one; `package:MODULE[/FILE]`, in an installed package or
+    A path to a .gguf file or to any part of a split one; a folder of Hugging Face (safetensors), ONNX Runtime
+    GenAI or OpenVINO, or a file in it; `package:MODULE[/FILE]`, in an installed package or
     put together by it under `cache`; `shape:NAME`, made with random weights under `cache`;
     `hf:OWNER/REPO[:FILE]` and `ms:OWNER/REPO[:FILE]`, downloaded when they aren't in their hub's cache, with
     `refresh` also when the hub has a newer one. Raises ModelFileError that says what is missing and what to
@@ -66,7 +75,16 @@ def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> S
         from tuner.models.modelscope import modelscope_model
 
         return _from_hub(*modelscope_model(rest, refresh=refresh))
-    return _from_files(spec, Path(os.path.expanduser(spec)))
+    path = Path(os.path.expanduser(spec))
+    folder = folders.folder_named(path)
+    if folder is not None:
+        return _from_folder(folder.absolute())
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path} holds no model: allowed are a folder with {' or '.join(folders.MARKS.values())}, and a"
+            " .gguf file by its own name"
+        )
+    return _from_files(spec, path)
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
@@ -109,7 +127,7 @@ def digest(source: Source, *, cache: Path | None = None) -> str:
                     f"{source.spec} was not downloaded whole: the SHA-256 of {path.resolve()} is"
                     f" {found[:12]}, on the hub {expected[:12]}; delete that file and add the model again"
                 )
-        whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+        whole = _combined(source, digests)
         # Read again: another process may have added its own meanwhile.
         index = {**_read_index(index_path), key: whole}
         _write_index(index_path, index)
@@ -117,8 +135,11 @@ def digest(source: Source, *, cache: Path | None = None) -> str:
 
 
 def model_info(source: Source, *, cache: Path | None = None) -> ModelInfo:
-    """What the model's header says, with the digest of its content; the header is checked first."""
-    info = inspect(source.paths, name=source.name, random_weights=source.weights_are_random)
+    """What the model's header or folder says, with the digest of its content; that is checked first."""
+    if source.format in FOLDERS:
+        info = _INSPECTORS[source.format](source.path, name=source.name)
+    else:
+        info = inspect(source.paths, name=source.name, random_weights=source.weights_are_random)
     return replace(info, digest=digest(source, cache=cache))
 
 
@@ -136,9 +157,27 @@ def _from_files(spec: str, path: Path, *, random_weights: bool = False) -> Sourc
     return Source(spec, name, tuple(part.absolute() for part in paths), size, random_weights)
 
 
+def _from_folder(folder: Path) -> Source:
+    kind = folders.format_of(folder) or ""
+    paths = folders.files_of(folder, kind)
+    size = sum(path.stat().st_size for path in paths)
+    return Source(str(folder), folder.name, paths, size, format=kind)
+
+
 def _from_hub(location: Location, paths: Sequence[Path]) -> Source:
     """By the completed location, which names the same file when a repository has grown."""
     return _from_files(str(location), paths[0])
+
+
+def _combined(source: Source, digests: Sequence[str]) -> str:
+    """Of one part its own; of a folder's files also by their names."""
+    if source.format in FOLDERS:
+        text = "".join(f"{path.name}\0{one}\n" for path, one in zip(source.paths, digests, strict=True))
+    elif len(digests) == 1:
+        return digests[0]
+    else:
+        text = "".join(digests)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str:

@@ -1,5 +1,6 @@
 """The contract over the registry: every built-in engine has its class here."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,10 @@ class TestLlamaCpp(EngineContract):
 
 
 def test_every_built_in_engine_is_under_the_contract():
-    covered = {
-        "simulated" if case is TestSimulated else "llama_cpp" for case in EngineContract.__subclasses__()
-    }
+    """Some have theirs elsewhere, since one process holds one native engine."""
+    covered = set()
+    for path in Path(__file__).parents[2].rglob("test_*.py"):
+        text = path.read_text()
+        if "(EngineContract)" in text:
+            covered |= set(re.findall(r'engines\.get\("(\w+)"\)', text))
     assert covered >= set(engines.BUILT_IN)

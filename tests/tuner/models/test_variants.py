@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -158,7 +159,12 @@ def test_a_failed_maker_leaves_nothing(world: World, action: str, expected: str)
             world.ensure(cache, action=action)
         assert expected in str(caught.value)
         assert names(world.folder) == []
-        assert world.ensure(cache).label == "q8_0"
+        runs = world.runs
+        with pytest.raises(ModelFileError, match=re.escape(str(caught.value))):
+            world.ensure(cache)
+        assert world.runs == runs
+    with VariantCache(world.folder) as another:
+        assert world.ensure(another).label == "q8_0"
 
 
 def test_a_slow_maker_is_killed_at_its_deadline(world: World) -> None:
@@ -204,7 +210,7 @@ def test_a_full_disk_is_told_before_anything_is_made(world: World, monkeypatch: 
     class Usage:
         free = 1 << 20
 
-    monkeypatch.setattr("tuner.models.variants.shutil.disk_usage", lambda _path: Usage)
+    monkeypatch.setattr("tuner.models.shelf.shutil.disk_usage", lambda _path: Usage)
     with (
         VariantCache(world.folder) as cache,
         pytest.raises(ModelFileError, match=r"the disk of .* has 1 MiB free"),
@@ -237,6 +243,136 @@ def test_two_at_once_make_it_once(world: World) -> None:
     assert len(made) == 3
     assert len(set(made)) == 1
     assert world.runs == 1
+
+
+# A maker of folders notes its step, and what it was made from.
+FOLDER_MAKER = """
+import json, sys
+from pathlib import Path
+source, target, parameters = sys.argv[1:]
+step = json.loads(parameters)["step"]
+with open(Path(target).parent.parent / "runs", "a") as runs:
+    runs.write(step)
+if step == "broken":
+    sys.exit("no such operator")
+Path(target).mkdir()
+(Path(target) / "model.safetensors").write_bytes(bytes(1000))
+(Path(target) / "of").write_text(step + " of " + Path(source).name)
+"""
+
+
+@dataclass
+class Chain:
+    """Steps to folders, as two engines ask for them."""
+
+    world: World
+
+    def step(self, name: str, before: Recipe | None = None, **options: Any) -> Recipe:
+        given = {"maker": "folder_maker", "estimated_bytes": 1000, "format": "onnx", **options}
+        return Recipe(name, (("step", name),), made_from=before, **given)
+
+    def ensure(self, cache: VariantCache, recipe: Recipe, engine: str = "fake", **options: Any) -> Variant:
+        (self.world.root / "folder_maker.py").write_text(FOLDER_MAKER)
+        return cache.ensure(
+            cast("Engine", Maker("folder_maker", engine)),
+            self.world.source,
+            self.world.model,
+            recipe,
+            **{"build": BUILD, "deadline_s": 30.0, **options},
+        )
+
+    @property
+    def runs(self) -> str:
+        path = self.world.root / "runs"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def chain(world: World) -> Chain:
+    return Chain(world)
+
+
+def test_steps_are_made_in_order_and_shared(chain: Chain) -> None:
+    events: list[Event] = []
+    first = chain.step("a")
+    with VariantCache(chain.world.folder) as cache:
+        made = chain.ensure(cache, chain.step("b", first), on_event=events.append)
+        other = chain.ensure(cache, chain.step("c", first), engine="other", build="another build")
+    assert chain.runs == "abc"
+    assert made.path.suffix == ".onnx"
+    assert (made.path / "of").read_text().startswith("b of ")
+    assert (other.path / "of").read_text() == (made.path / "of").read_text().replace("b of", "c of")
+    assert [event.message.partition(" in ")[0] for event in events] == [
+        "making a of tiny", "made a of tiny", "making b of tiny", "made b of tiny",
+    ]  # fmt: skip
+
+
+def test_what_is_there_needs_no_earlier_step(chain: Chain) -> None:
+    recipe = chain.step("b", chain.step("a"))
+    with VariantCache(chain.world.folder) as cache:
+        made = chain.ensure(cache, recipe)
+    with VariantCache(chain.world.folder) as cache:
+        before = cache.path(cast("Engine", Maker("x")), chain.world.model, recipe.chain[0], BUILD)
+        assert cache.drop(before)
+        assert not before.exists()
+        assert chain.ensure(cache, recipe) == made
+    assert chain.runs == "ab"
+
+
+def test_a_step_that_fails_is_tried_once_for_all_that_need_it(chain: Chain) -> None:
+    broken = chain.step("broken")
+    with VariantCache(chain.world.folder) as cache:
+        for name in ("b", "c"):
+            with pytest.raises(ModelFileError, match="fake cannot make broken of tiny: no such operator"):
+                chain.ensure(cache, chain.step(name, broken))
+        assert chain.ensure(cache, chain.step("d")).label == "d"
+    assert chain.runs == "brokend"
+    assert len(names(chain.world.folder)) == 1
+
+
+def test_a_package_that_a_maker_lacks_is_named_before_anything_runs(chain: Chain) -> None:
+    first = chain.step("a", needs=("no-such-package", "numpy"))
+    recipe = chain.step("b", first)
+    engine = cast("Engine", Maker("x"))
+    with VariantCache(chain.world.folder) as cache:
+        assert cache.lacking(engine, chain.world.model, recipe, BUILD) == (
+            "b can't be made: no-such-package not installed: pip install no-such-package"
+        )
+        with pytest.raises(ModelFileError, match="a of tiny can't be made: no-such-package not installed"):
+            chain.ensure(cache, recipe)
+        chain.ensure(cache, replace(recipe, made_from=replace(first, needs=())))
+        # What has been made before needs no maker.
+        assert cache.lacking(engine, chain.world.model, recipe, BUILD) is None
+    assert chain.runs == "ab"
+
+
+def test_equal_folders_are_one_variant(chain: Chain) -> None:
+    with VariantCache(chain.world.folder) as cache:
+        one = chain.ensure(cache, chain.step("a"))
+        # Another key, the same content.
+        two = chain.ensure(cache, replace(chain.step("a"), maker=None), engine="other")
+    assert one.path != two.path
+    assert one.digest == two.digest
+    assert one.bits_per_weight == pytest.approx(8000 / chain.world.model.parameter_count)
+
+
+def test_a_folder_in_use_is_never_dropped_and_goes_whole(chain: Chain) -> None:
+    with VariantCache(chain.world.folder) as cache:
+        made = chain.ensure(cache, chain.step("a"))
+        with VariantCache(chain.world.folder) as other:
+            assert not other.drop(made.path)
+            cache.close()
+            assert other.drop(made.path)
+    assert names(chain.world.folder) == []
+
+
+def test_leftover_folders_of_killed_makers_are_removed(chain: Chain) -> None:
+    left = chain.world.folder / "0123abc.4711.partial"
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(b"half")
+    with VariantCache(chain.world.folder) as cache:
+        made = chain.ensure(cache, chain.step("a"))
+    assert names(chain.world.folder) == [made.path.name]
 
 
 @pytest.mark.real

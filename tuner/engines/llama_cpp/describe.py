@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, Role, Setting, Workload
 from tuner.engines.base import BOTH_PHASES, SOURCE, Dimension, Phase, Recipe, Scope
+from tuner.engines.conversion import gguf_problem
 from tuner.engines.llama_cpp import variants
 from tuner.engines.llama_cpp.locking import lock_problem
+from tuner.engines.threads import thread_counts
 
 UBATCHES = (16, 32, 64, 128, 256, 512)
 DEFAULT_UBATCH = 512
@@ -33,7 +35,7 @@ class LlamaCpp:
     """llama.cpp's low-level API, with llama-cpp-python's defaults as the default."""
 
     name = "llama_cpp"
-    formats = ("gguf",)
+    formats = ("gguf", "huggingface")
     variant_labels = (SOURCE, *variants.LABELS)
     session = "tuner.engines.llama_cpp.session:LlamaSession"
     scorer = "tuner.engines.llama_cpp.scorer:LlamaScorer"
@@ -47,6 +49,10 @@ class LlamaCpp:
     def maker(self) -> str:
         """The module that quantizes."""
         return "tuner.engines.llama_cpp.recipes"
+
+    def refuses(self, model: ModelInfo) -> str | None:
+        """Folders that can't be converted; of a GGUF file what it can't load it says when it loads."""
+        return gguf_problem(model)
 
     def recipes(self, model: ModelInfo) -> tuple[Recipe, ...]:
         """The source, then every mix that is worth a look, from the most to the least exact."""
@@ -112,7 +118,7 @@ class LlamaCpp:
         logical = machine.logical_cpus or machine.effective.cpu_count
         return Config.of(
             self.name,
-            SOURCE,
+            variants.given(model).label,
             {
                 "n_threads": max(logical // 2, 1),
                 "n_threads_batch": logical,
@@ -238,26 +244,6 @@ def _all_streams_at_once(workload: Workload) -> dict[str, Setting]:
 def _outgrows_window(model: ModelInfo, workload: Workload) -> bool:
     """Within the window, a cache of the window alone is the whole cache."""
     return bool(model.sliding_window) and workload.context_tokens > (model.sliding_window or 0)
-
-
-def thread_counts(machine: Machine) -> tuple[int, ...]:
-    """Thread counts worth trying: all of them up to 8 effective CPUs, else a ladder.
-
-    The ladder grows by about a half a step, and has the physical cores, the fast cores and all CPUs.
-    """
-    every = machine.effective.cpu_count_ceiling
-    if every <= 8:
-        return tuple(range(1, every + 1))
-    counts = {1, 2, 3, 4, 6, 8, every // 2, every}
-    step = 8
-    while step < every:
-        counts |= {step, step * 3 // 2}
-        step *= 2
-    counts |= {machine.physical_cores or every}
-    if len(machine.core_kinds) > 1:
-        counts |= {kind.physical_cores or len(kind.cpus) for kind in machine.core_kinds}
-        counts |= {len(kind.cpus) for kind in machine.core_kinds}
-    return tuple(sorted(count for count in counts if 1 <= count <= every))
 
 
 def _is_count(value: Setting | None, most: int) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
 from profiles.vocabulary import ModelInfo, Setting
 from tuner.engines.base import SOURCE, Recipe
+from tuner.engines.conversion import gguf_file
 
 FLOAT_TYPES = frozenset({"f16", "bf16", "f32"})
 
@@ -24,19 +26,21 @@ class Mix(NamedTuple):
 
 
 MIXES = (
-    Mix("f16"),
-    Mix("bf16"),
-    Mix("bf16", "q8_0"),
     Mix("q8_0"),
     Mix("q6_k"),
     Mix("q4_k_m", "q8_0"),
     Mix("q4_k_m"),
     Mix("q4_0", "q8_0"),
     Mix("q4_0"),
+    Mix("bf16", "q8_0"),
+    Mix("bf16"),
+    Mix("f16"),
 )
-"""From the most to the least exact; why these pairs: docs/engines.md."""
+"""As a search looks at them: the most exact first, but floats, mostly the slowest, last. Why these pairs:
+docs/engines.md."""
 
-LABELS = tuple(mix.label for mix in MIXES)
+LABELS = ("f32", *(mix.label for mix in MIXES))
+"""The first one is only what a Hugging Face folder may hold."""
 
 LEAST_SHARE = 0.1
 """Of the weights in the ends: below it another type there changes hardly any bytes."""
@@ -47,17 +51,22 @@ _BITS_SHORT_ROWS = {**_BITS, "q6_k": 8.5, "q4_k_m": 6.4}
 """Bits per weight where rows aren't multiples of 256 and k-quants fall back to blocks of 32."""
 
 
+def given(model: ModelInfo) -> Recipe:
+    """The file as given; of a Hugging Face folder the file that it is converted to, called by its type."""
+    step = gguf_file(model)
+    if step is None:
+        return Recipe(SOURCE, estimated_bytes=model.file_bytes)
+    return replace(step, label=main_type(model))
+
+
 def recipes(model: ModelInfo) -> tuple[Recipe, ...]:
-    """The source, then every mix that is worth a look, from the most to the least exact."""
-    source = Recipe(SOURCE, estimated_bytes=model.file_bytes)
-    return source, *(_recipe(mix, model) for mix in MIXES if not _is_pointless(mix, model))
+    """What is given, then every mix that is worth a look, in the order of `MIXES`."""
+    return given(model), *(_recipe(mix, model) for mix in MIXES if not _is_pointless(mix, model))
 
 
 def reference(model: ModelInfo) -> Recipe:
     """f16, or the file itself where its weights are not quantized."""
-    if main_type(model) in FLOAT_TYPES:
-        return Recipe(SOURCE, estimated_bytes=model.file_bytes)
-    return _recipe(Mix("f16"), model)
+    return given(model) if main_type(model) in FLOAT_TYPES else _recipe(Mix("f16"), model)
 
 
 def main_type(model: ModelInfo) -> str:
@@ -74,7 +83,13 @@ def _recipe(mix: Mix, model: ModelInfo) -> Recipe:
     parameters: list[tuple[str, Setting]] = [("file_type", mix.file_type)]
     if mix.ends is not None:
         parameters += [("token_embedding_type", mix.ends), ("output_tensor_type", mix.ends)]
-    return Recipe(mix.label, tuple(parameters), _estimated_bytes(model, mix))
+    first = given(model)
+    return Recipe(
+        mix.label,
+        tuple(parameters),
+        _estimated_bytes(model, mix),
+        made_from=None if first.is_source else first,
+    )
 
 
 def _is_pointless(mix: Mix, model: ModelInfo) -> bool:

@@ -36,6 +36,11 @@ class Simulated:
             "print(json.dumps({'version': session.VERSION, 'build': session.BUILD}))\n"
         )
 
+    def refuses(self, model: ModelInfo) -> str | None:
+        """Never: it reads no weights."""
+        del model
+        return None
+
     def recipes(self, model: ModelInfo) -> tuple[Recipe, ...]:
         """The source, bf16, q8_0 and q4_0."""
         made = (_recipe(label, bits, model) for label, bits in VARIANTS.items())

@@ -16,7 +16,8 @@ from profiles.vocabulary import WORKLOADS, ModelInfo, Workload
 from tuner import process
 from tuner.engines.base import Phase, Scope
 from tuner.engines.llama_cpp import locking
-from tuner.engines.llama_cpp.describe import LlamaCpp, thread_counts
+from tuner.engines.llama_cpp.describe import LlamaCpp
+from tuner.engines.threads import thread_counts
 
 ENGINE = LlamaCpp()
 CHAT, RAG, WRITER, BATCH = (WORKLOADS[name] for name in ("chat", "rag", "writer", "batch"))
@@ -184,7 +185,7 @@ def test_canonical_merges_what_behaves_alike() -> None:
 def test_recipes_leave_out_what_the_source_is() -> None:
     labels = [recipe.label for recipe in ENGINE.recipes(MODEL)]
     # Of short rows, the ends of 4-bit files are q8_0 as they are.
-    assert labels == ["source", "f16", "bf16", "bf16+q8_0", "q8_0", "q6_k", "q4_k_m", "q4_0"]
+    assert labels == ["source", "q8_0", "q6_k", "q4_k_m", "q4_0", "bf16+q8_0", "bf16", "f16"]
     assert ENGINE.reference(MODEL).label == "f16"
     whole = replace(MODEL, tensor_mix=(("bf16", 269_000_000), ("f32", 140_544)))
     assert "bf16" not in [recipe.label for recipe in ENGINE.recipes(whole)]
@@ -204,7 +205,7 @@ def test_pairs_exist_where_the_ends_weigh_and_are_another_file() -> None:
 
     # Qwen3 0.6B: a quarter of it is the embedding, its rows take k-quants.
     qwen = replace(MODEL, parameter_count=596_049_920, hidden_size=1024, vocabulary_size=151_936)
-    assert pairs(qwen) == ["bf16+q8_0", "q4_k_m+q8_0", "q4_0+q8_0"]
+    assert pairs(qwen) == ["q4_k_m+q8_0", "q4_0+q8_0", "bf16+q8_0"]
     parameters = {recipe.label: dict(recipe.parameters) for recipe in ENGINE.recipes(qwen)}
     assert parameters["q4_0+q8_0"] == {
         "file_type": "q4_0",
