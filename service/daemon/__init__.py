@@ -1,0 +1,1 @@
+"""The watcher of `cputune daemon`: when to measure again, what to run, and why."""
