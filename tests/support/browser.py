@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+Colours = Literal["light", "dark"]
 
 
 @dataclass
@@ -27,6 +28,14 @@ class Tab:
         """Load a file."""
         self.page.goto(path.resolve().as_uri())
 
+    def listen(self) -> None:
+        """Begin to note requests and complaints."""
+        self.page.on("request", lambda r: None if r.url.startswith("file:") else self.requests.append(r.url))
+        self.page.on(
+            "console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
 
 def chromium() -> str:
     """The browser's path; skips the test where there is none, which CI may not."""
@@ -39,23 +48,35 @@ def chromium() -> str:
 
 
 @contextmanager
-def tab(*, colours: Literal["light", "dark"] = "light", width: int = 1200) -> Iterator[Tab]:
-    """An empty tab that may ask no host for anything."""
+def browser() -> Iterator[Any]:
+    """A running browser without a tab."""
     playwright = pytest.importorskip("playwright.sync_api")
     path = chromium()
     with playwright.sync_playwright() as driver:
         # Root in a container has no sandbox; what is opened here is our own.
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        running = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         try:
-            made = Tab(browser.new_page(color_scheme=colours, viewport={"width": width, "height": 900}))
-            made.page.on(
-                "request", lambda r: None if r.url.startswith("file:") else made.requests.append(r.url)
-            )
-            made.page.on(
-                "console",
-                lambda m: made.complaints.append(m.text) if m.type in ("error", "warning") else None,
-            )
-            made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
-            yield made
+            yield running
         finally:
-            browser.close()
+            running.close()
+
+
+@contextmanager
+def tab_of(
+    running: Any, *, colours: Colours = "light", width: int = 1200, height: int = 900
+) -> Iterator[Tab]:
+    """An empty tab of a browser, with a profile of its own."""
+    context = running.new_context(color_scheme=colours, viewport={"width": width, "height": height})
+    try:
+        made = Tab(context.new_page())
+        made.listen()
+        yield made
+    finally:
+        context.close()
+
+
+@contextmanager
+def tab(*, colours: Colours = "light", width: int = 1200) -> Iterator[Tab]:
+    """An empty tab in a browser of its own."""
+    with browser() as running, tab_of(running, colours=colours, width=width) as made:
+        yield made
