@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -16,43 +16,78 @@ from probes.errors import CputuneError
 from probes.machine import probe
 from profiles.store import Store
 from service.answers import Answers
-from service.generator.generator import Generator, State
+from service.documents import Problem
+from service.generator.generator import State
 from service.generator.launching import serving_of
+from service.generator.pool import Pool
+from service.generator.remembered import Remembered
 from service.guard import Guard
 from service.jobs import Jobs
 from service.problems import RequestError, problem_of
-from service.routes import health, machine, openai, profiles, searches, studies
+from service.routes import (
+    generator,
+    health,
+    machine,
+    openai,
+    profiles,
+    recommendations,
+    searches,
+    studies,
+    views,
+    web,
+)
 from service.settings import ServeSettings
 from service.state import ServiceState
-from tuner.events import Event
+from service.swapping import follow, note, relieve
 from tuner.home import Home
 
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: ServeSettings, home: Home) -> FastAPI:
-    """The application of one service; what it needs is opened when it starts."""
+def create_app(
+    settings: ServeSettings,
+    home: Home,
+    keep: Callable[[ServiceState], Coroutine[object, object, None]] | None = None,
+    routers: Sequence[APIRouter] = (),
+) -> FastAPI:
+    """The application of one service; what it needs is opened when it starts.
+
+    `keep` starts the generator and looks after it (`serve_generator`); `routers` have endpoints of its own.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with Store.open(settings.storage or home.database) as store:
             service = ServiceState(
-                settings, home, store, probe(), Answers(store), Jobs(home, settings.storage)
+                settings,
+                home,
+                store,
+                probe(),
+                Answers(store),
+                Jobs(home, settings.storage),
+                remembered=Remembered(settings.deterministic_cache),
             )
             app.state.service = service
-            starting = asyncio.create_task(start_generator(service))
+            serving = asyncio.create_task((keep or serve_generator)(service))
             try:
                 yield
             finally:
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
-                await service.jobs.close()
-                if service.generator is not None:
-                    await service.generator.close()
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+                await service.close()
 
-    app = FastAPI(title="cputune", lifespan=lifespan)
-    for module in (health, machine, profiles, studies, searches, openai):
+    problem = {"model": Problem, "description": "What went wrong"}
+    app = FastAPI(
+        title="cputune",
+        version="1",
+        lifespan=lifespan,
+        responses={"4XX": problem, "5XX": problem},
+    )
+    own = (health, machine, profiles, recommendations, studies, searches, generator, openai, views, web)
+    for module in own:
         app.include_router(module.router)
+    for router in routers:
+        app.include_router(router)
     app.add_exception_handler(CputuneError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -66,29 +101,28 @@ def create_app(settings: ServeSettings, home: Home) -> FastAPI:
     return app
 
 
-async def start_generator(service: ServiceState) -> None:
-    """Choose what is served and start it; why there is none is said in `no_generator`."""
-    if not service.settings.generator:
+async def serve_generator(service: ServiceState) -> None:
+    """Choose what is served, start it, and follow what is published; why there is none is said in
+    `no_generator`."""
+    settings = service.settings
+    if not settings.generator:
         service.no_generator = "it was started with --no-generator"
         return
     try:
         serving = await asyncio.to_thread(
-            serving_of, service.settings, service.store, service.machine, service.home, _note
+            serving_of, settings, service.store, service.machine, service.home, note
         )
     except (CputuneError, OSError) as error:
         service.no_generator = str(error)
         log.error("no generator: %s", error)
         return
-    generator = Generator(serving, service.home.logs / "generator.log", queue=service.settings.queue)
-    service.generator = generator
-    generator.start()
-    if await generator.settled() is State.FAILED:
-        log.error("no generator: %s", generator.reason)
-
-
-def _note(event: Event) -> None:
-    if event.message:
-        log.info("%s", event.message)
+    service.pool = Pool(service.home.logs, queue=settings.queue, on_work=service.jobs.give_way)
+    if await service.pool.start(serving) is not State.READY:
+        log.error("no generator: %s", service.pool.main.reason)
+        return
+    await relieve(service)
+    if settings.follow and settings.profile is None:
+        await follow(service)
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
@@ -110,7 +144,8 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     path = request.url.path[:200]
-    found = RequestError(error.status_code, f"{request.method} {path}: {error.detail}", "not_found_error")
+    kind = "not_found_error" if error.status_code in (404, 405) else "invalid_request_error"
+    found = RequestError(error.status_code, f"{request.method} {path}: {error.detail}", kind)
     return JSONResponse(found.body(), error.status_code, error.headers)
 
 

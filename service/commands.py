@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -30,16 +31,24 @@ def serve(
     parallel: Annotated[
         int | None, typer.Option(metavar="N", help="Requests that run at a time [default: 4].")
     ] = None,
+    load_workload: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose best profile takes new requests while others run [none]."),
+    ] = None,
+    deterministic_cache: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Answers kept for equal requests at temperature 0 [default: 0]."),
+    ] = None,
 ) -> None:
     """Serve profiles, history and a running generator over HTTP.
 
     The generator runs this machine's best profile behind OpenAI-compatible endpoints. Every option can
     come from the environment, such as CPUTUNE_SERVE_PORT.
     """
-    import uvicorn
-
     from service.app import create_app
+    from service.daemon.owner import state_lock
     from service.generator.launching import check_wanted
+    from service.server import run
     from service.settings import settings_from
     from tuner.home import Home
 
@@ -53,18 +62,13 @@ def serve(
         token_file=token_file,
         context_tokens=context_tokens,
         parallel=parallel,
+        load_workload=load_workload,
+        deterministic_cache=deterministic_cache,
     )
     home = Home.find()
     settings.secret()
     check_wanted(settings, home)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    uvicorn.run(
-        create_app(settings, home),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=3,
-        server_header=False,
-    )
+    with state_lock(home) if settings.generator else nullcontext():
+        run(create_app(settings, home), settings)

@@ -11,8 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.problems import RequestError
 from service.settings import LOOPBACK
 
-OPEN_PATHS = frozenset({"/healthz"})
-"""Answered without a token."""
+OPEN_PATHS = frozenset({"/healthz", "/", "/plotly.js"})
+"""Answered without a token, as is all below `OPEN_FOLDER`: the page itself, which asks for the token."""
+OPEN_FOLDER = "/static/"
 
 
 class Guard:
@@ -56,7 +57,9 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
             raise RequestError(403, f"origin '{origin[:100]}' may not call this service", "forbidden_error")
-        if self._token is not None and scope["path"] not in OPEN_PATHS:
+        path = scope["path"]
+        is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+        if self._token is not None and not is_open:
             self._authenticate(headers.get("authorization", ""))
         if scope["method"] in ("POST", "PUT", "PATCH"):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()

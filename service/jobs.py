@@ -16,12 +16,17 @@ from enum import StrEnum
 from typing import Any
 
 from service.problems import RequestError
+from service.stopping import Stopping
 from tuner import process
 from tuner.cli import exit_codes
 from tuner.home import Home
 
+QUIET_S = 1.0
+"""A search goes on when there was no work for so long: requests of one user come one after another."""
 GRACE_S = 5.0
 """What a search gets to end by itself after it was cancelled."""
+LAST_GRACE_S = 2.5
+"""The same where the service itself is to end."""
 KEPT_JOBS = 50
 KEPT_EVENTS = 5000
 
@@ -46,6 +51,8 @@ class Job:
     ended_at: datetime | None = None
     error: str | None = None
     result: dict[str, Any] | None = None
+    command: str = "search"
+    stopping: Stopping = field(default_factory=Stopping)
     events: list[dict[str, Any]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,10 +72,12 @@ class Job:
         return {
             "id": self.id,
             "state": str(self.state),
-            "command": ["cputune", "search", *self.arguments],
+            "command": ["cputune", self.command, *self.arguments],
             "started_at": self.started_at.isoformat(timespec="seconds"),
             "ended_at": self.ended_at.isoformat(timespec="seconds") if self.ended_at else None,
             "error": self.error,
+            "is_stopped": self.stopping.is_stopped,
+            "stopped_s": round(self.stopping.total_s, 1),
             "events": len(self.events),
             "result": self.result,
         }
@@ -95,11 +104,18 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_giving_way = False
+        self._going_on: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> Job | None:
         """The search that runs."""
         return next((job for job in self._jobs.values() if job.state is JobState.RUNNING), None)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the search that runs."""
+        return self._child.pid if self.running and self._child else None
 
     def every(self) -> list[Job]:
         """All known searches, the last one first."""
@@ -112,59 +128,99 @@ class Jobs:
             raise RequestError(404, f"search '{job_id[:50]}' is unknown: see /v1/searches", "not_found_error")
         return found
 
-    async def start(self, arguments: Sequence[str]) -> Job:
-        """Start `cputune search ARGUMENTS`; RequestError 409 while one runs."""
+    async def start(self, arguments: Sequence[str], *, command: str = "search", nice: int = 0) -> Job:
+        """Start `cputune search ARGUMENTS`, or `cputune compare`; RequestError 409 while one runs.
+
+        `nice` lowers its priority, from 0 to 19.
+        """
         busy = self.running
         if busy is not None:
             raise RequestError(
                 409, f"search {busy.id} runs: wait for it, or cancel it", "conflict_error", code="busy"
             )
-        job = Job(secrets.token_hex(4), tuple(arguments), datetime.now(UTC))
+        job = Job(secrets.token_hex(4), tuple(arguments), datetime.now(UTC), command=command)
         self._jobs[job.id] = job
         while len(self._jobs) > KEPT_JOBS:
             del self._jobs[next(iter(self._jobs))]
         storage = ["--storage", self._storage] if self._storage else []
-        words = ["search", *arguments, *storage, "--json", "--progress", "json"]
+        progress = ["--progress", "json"] if command == "search" else []
+        words = [command, *arguments, *storage, "--json", *progress]
         out, err = os.pipe(), os.pipe()
         try:
             self._child = process.spawn(
                 process.python_argv("tuner.cli.main", *words),
-                environment=process.python_environment() | {"CPUTUNE_HOME": str(self._home.root)},
+                environment=process.python_environment()
+                | {"CPUTUNE_HOME": str(self._home.root), **job.stopping.environment},
                 stdout=out[1],
                 stderr=err[1],
+                pass_fds=job.stopping.pass_fds,
             )
         except BaseException:
             del self._jobs[job.id]
+            job.stopping.close()
             os.close(out[0])
             os.close(err[0])
             raise
         finally:
             os.close(out[1])
             os.close(err[1])
+        if nice:
+            process.lower_priority(self._child.pid, nice)
         self._task = asyncio.create_task(self._follow(job, self._child, out[0], err[0]))
+        if self._is_giving_way:
+            self._stop()
         return job
 
-    async def cancel(self, job: Job) -> None:
-        """End a search as Ctrl-C would: what it finished is kept."""
+    def give_way(self, is_working: bool) -> None:
+        """Stop what measures while the generator works, and let it go on a moment after."""
+        self._is_giving_way = is_working
+        if self._going_on is not None:
+            self._going_on.cancel()
+            self._going_on = None
+        if is_working:
+            self._stop()
+        else:
+            self._going_on = asyncio.get_running_loop().call_later(QUIET_S, self._go_on)
+
+    def _stop(self) -> None:
+        job = self.running
+        if job is None or self._child is None or self._child.poll() is not None:
+            return
+        if not job.stopping.is_stopped:
+            job.stopping.stop(self._child.pid)
+            job.say({"event": "stopped"})
+
+    def _go_on(self) -> None:
+        job = self.running
+        if job is not None and job.stopping.is_stopped:
+            job.stopping.go_on()
+            job.say({"event": "continued", "stopped_s": round(job.stopping.total_s, 1)})
+
+    async def cancel(self, job: Job, grace_s: float = GRACE_S) -> None:
+        """End a search as Ctrl-C would: what it finished is kept. After `grace_s` it is killed."""
         if job.state is not JobState.RUNNING or self._child is None or self._task is None:
             return
         job.state = JobState.CANCELLED
+        job.stopping.go_on()
         with suppress(ProcessLookupError):
             self._child.send_signal(signal.SIGINT)
-        _done, late = await asyncio.wait({self._task}, timeout=GRACE_S)
+        _done, late = await asyncio.wait({self._task}, timeout=grace_s)
         if late:
             process.kill_group(self._child, grace_s=0.0)
             await self._task
 
     async def close(self) -> None:
         """Cancel what runs."""
+        if self._going_on is not None:
+            self._going_on.cancel()
         if self.running is not None:
-            await self.cancel(self.running)
+            await self.cancel(self.running, LAST_GRACE_S)
 
     async def _follow(self, job: Job, child: subprocess.Popen[bytes], out: int, err: int) -> None:
         document, last = await asyncio.gather(_read_all(out), self._read_events(job, err))
         returncode = await asyncio.to_thread(child.wait)
         process.kill_group(child, grace_s=0.0)
+        job.stopping.close()
         with suppress(ValueError):
             job.result = json.loads(document)
         if job.state is JobState.RUNNING:

@@ -26,12 +26,19 @@ class RequestError(CputuneError):
 
     def body(self) -> dict[str, object]:
         """The document that is sent."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        param = None if self.param is None else _sendable(self.param)
+        error = {"message": _sendable(self.message), "type": self.kind, "param": param, "code": self.code}
+        return {"error": error}
 
     def headers(self) -> dict[str, str]:
         """Retry-After where waiting helps; how to authenticate where that is missing."""
         found = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return found | ({"WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else {})
+
+
+def _sendable(text: str) -> str:
+    """A text that quotes a request may hold half of a surrogate pair, which no answer can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 _STATUSES: tuple[tuple[type[CputuneError], int, str], ...] = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-from service.generator.generator import Generation
+from service.generator.requests import Generation
 from service.problems import RequestError
 from tuner.engines.base import Sampling
 
@@ -33,7 +34,19 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "top_logprobs": (None, 0),
 }
 
-Text = Annotated[str, Field(min_length=1)]
+
+def _not_zero(tokens: int) -> int:
+    if tokens == 0:
+        raise PydanticCustomError("token_count", "Input should be -1, or greater than or equal to 1")
+    return tokens
+
+
+Tokens = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
+"""How long an answer may be; -1 for as long as the context allows."""
+# A length of any kind also makes Pydantic refuse texts that are no Unicode, halves of surrogate pairs.
+Name = Annotated[str, Field(max_length=200)]
+Content = Annotated[str, Field(max_length=1 << 24)]
+Text = Annotated[str, Field(min_length=1, max_length=1 << 24)]
 
 
 class StreamOptions(BaseModel):
@@ -46,14 +59,14 @@ class TextPart(BaseModel):
     """A part of a message."""
 
     type: Literal["text"]
-    text: str
+    text: Content
 
 
 class Message(BaseModel):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Content | list[TextPart]
 
     def plain(self) -> dict[str, str]:
         """As templates read it: "developer" is the newer name of "system"."""
@@ -67,11 +80,11 @@ class GenerateBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: Name | None = None
     n: int | None = Field(None, description="Only 1.")
     stream: bool = False
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    max_tokens: Tokens | None = None
     stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -91,6 +104,11 @@ class GenerateBody(BaseModel):
             "repetition_penalty": self.repetition_penalty or 1.0,
             "seed": secrets.randbits(32) if self.seed is None else self.seed & 0xFFFFFFFF,
         }
+
+    @staticmethod
+    def longest(tokens: int | None) -> int | None:
+        """The bound of an answer; None for none but the context."""
+        return None if tokens == -1 else tokens
 
     def stops(self) -> tuple[str, ...]:
         """The stop strings."""
@@ -117,7 +135,7 @@ class ChatBody(GenerateBody):
     """`POST /v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1, max_length=10_000)
-    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    max_completion_tokens: Tokens | None = None
     context_overflow: Literal["error", "drop_old_turns"] = Field(
         "error", description="Whether whole old turns may be dropped where the context is too small."
     )
@@ -128,7 +146,7 @@ class ChatBody(GenerateBody):
         return Generation(
             messages=tuple(message.plain() for message in self.messages),
             prompt=None,
-            max_tokens=self.max_completion_tokens or self.max_tokens,
+            max_tokens=self.longest(self.max_completion_tokens or self.max_tokens),
             sampling=self.sampling(),
             stop=self.stops(),
             drop_old_turns=self.context_overflow == "drop_old_turns",
@@ -147,7 +165,7 @@ class CompletionBody(GenerateBody):
         return Generation(
             messages=None,
             prompt=self.prompt if isinstance(self.prompt, str) else self.prompt[0],
-            max_tokens=self.max_tokens,
+            max_tokens=self.longest(self.max_tokens),
             sampling=self.sampling(),
             stop=self.stops(),
             ignore_eos=self.ignore_eos,

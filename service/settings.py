@@ -32,6 +32,13 @@ class ServeSettings(BaseSettings):
     allowed_hosts: tuple[str, ...] = Field((), description="Host names that are served besides loopback's.")
     context_tokens: int = Field(4096, ge=64, description="Context of one conversation, at most the model's.")
     parallel: int = Field(4, ge=1, le=64, description="Requests that run in one batch; the others wait.")
+    load_workload: str | None = Field(
+        None, description="Workload, such as batch, whose best profile takes new requests while others run."
+    )
+    follow: bool = Field(True, description="Whether a newly published best profile replaces the running one.")
+    kv_mib: int | None = Field(
+        None, ge=1, description="Memory for kept conversations; else half of what is free beside the weights."
+    )
     queue: int = Field(64, ge=0, description="Requests that may wait; more are answered 429.")
     request_timeout_s: float = Field(600.0, gt=0, description="A request that runs longer is ended.")
     body_bytes: int = Field(1 << 20, ge=1024, description="Largest request body.")

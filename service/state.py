@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastapi import Request
@@ -10,6 +12,9 @@ from probes.machine import Machine
 from profiles.store import Store
 from service.answers import Answers
 from service.generator.generator import Generator
+from service.generator.pool import Pool
+from service.generator.remembered import Remembered
+from service.generator.requests import End
 from service.jobs import Jobs
 from service.metrics import ServiceMetrics
 from service.problems import RequestError
@@ -19,7 +24,7 @@ from tuner.home import Home
 
 @dataclass
 class ServiceState:
-    """Made when the service starts; `generator` is None where none was asked for, or none can run."""
+    """Made when the service starts; `pool` is None where no generator was asked for, or none can run."""
 
     settings: ServeSettings
     home: Home
@@ -28,20 +33,37 @@ class ServiceState:
     answers: Answers
     jobs: Jobs
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
-    generator: Generator | None = None
+    remembered: Remembered = field(default_factory=Remembered)
+    pool: Pool | None = None
     no_generator: str | None = None
     """Why there is no generator."""
+    on_request: Callable[[], Callable[[End | None], None]] | None = None
+    """Called when a request begins; what it returns is called when it ended."""
+    degraded: str | None = None
+    """Why nothing can be stored, while requests are answered as before."""
 
-    def running(self) -> Generator:
-        """The generator; RequestError where there is none."""
-        if self.generator is None:
+    async def close(self) -> None:
+        """End the searches and the generators; their streams get a last event. Twice is once."""
+        ending = [self.jobs.close()]
+        if self.pool is not None:
+            ending.append(self.pool.close())
+        await asyncio.gather(*ending)
+
+    @property
+    def generator(self) -> Generator | None:
+        """The pool's generator for everyday."""
+        return None if self.pool is None else self.pool.main
+
+    def running(self) -> Pool:
+        """The generators; RequestError where there are none."""
+        if self.pool is None:
             raise RequestError(
                 503,
                 f"no generator runs here: {self.no_generator or 'it is being started'}",
                 "unavailable_error",
                 retry_after_s=5,
             )
-        return self.generator
+        return self.pool
 
 
 def state_of(request: Request) -> ServiceState:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from service.generator.generator import End, Stream
+from service.generator.requests import End, Stream
 from service.problems import RequestError
 
 KEEP_ALIVE_S = 10.0
@@ -22,7 +22,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
+    (b"cache-control", b"no-cache, no-store"),
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -101,6 +101,7 @@ def timings_of(stream: Stream, end: End) -> dict[str, Any]:
         "tpot_ms": None if end.tpot_ms is None else round(end.tpot_ms, 3),
         "tokens_per_second": None if not end.tpot_ms else round(1000 / end.tpot_ms, 2),
         "cached_tokens": end.cached_tokens,
+        "profile": stream.profile,
     }
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, Self
 
+from profiles.vocabulary import Setting
 from service.generator.launching import Serving
 from tuner import process
-from tuner.measurement.protocol import MAX_LINE_BYTES, VERSION
+from tuner.measurement.protocol import MAX_LINE_BYTES, VERSION, ProtocolError
 
 
 class Link:
@@ -33,7 +34,7 @@ class Link:
         self._log_path = log_path
 
     @classmethod
-    async def start(cls, serving: Serving, log_path: Path) -> Self:
+    async def start(cls, serving: Serving, run_settings: Mapping[str, Setting], log_path: Path) -> Self:
         """Start a worker and ask it to open the model; `ready` or `fatal` is among the first messages."""
         child_reads, parent_writes = os.pipe()
         parent_reads, child_writes = os.pipe()
@@ -76,7 +77,7 @@ class Link:
                 "op": "open",
                 "path": str(serving.path),
                 "load_settings": dict(serving.load_settings),
-                "run_settings": dict(serving.run_settings),
+                "run_settings": dict(run_settings),
                 "context_tokens": serving.context_tokens,
                 "streams": serving.streams,
             }
@@ -95,9 +96,12 @@ class Link:
             self._write_pipe.write(line.encode() + b"\n")
 
     async def messages(self) -> AsyncIterator[Mapping[str, Any]]:
-        """What the worker says, until it is gone."""
-        while line := await self._reader.readline():
-            yield json.loads(line)
+        """What the worker says, until it is gone. Raises ProtocolError for what is no message."""
+        try:
+            while line := await self._reader.readline():
+                yield json.loads(line)
+        except ValueError as error:
+            raise ProtocolError(f"no message: {error}") from None
 
     def ending(self) -> str:
         """How the worker ended, in one line; ends it if it has not."""

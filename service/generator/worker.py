@@ -11,25 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from service.generator.conversation import Conversations
+from service.generator.pace import Pace
+from service.generator.prompts import Prompts, RefusedError
 from service.generator.text import TextAssembler
 from tuner.engines import resolve
 from tuner.engines.base import EngineError, Sampling, Session
 from tuner.measurement.protocol import Channel, ChannelClosedError
+from tuner.measurement.rounds import Interruptible
 
 Message = Mapping[str, Any]
-
-CONVERSATIONS = 64
-"""Texts whose token ids are remembered."""
-
-
-class RefusedError(Exception):
-    """A request that can't be served as asked; `code` and `param` name why."""
-
-    def __init__(self, message: str, code: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.param = param
 
 
 @dataclass
@@ -45,7 +35,6 @@ class _Answer:
     first_ns: int = 0
     last_ns: int = 0
     made: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
 
 
 class Worker:
@@ -56,8 +45,11 @@ class Worker:
         self._send = send
         self._answers: dict[int, _Answer] = {}
         self._sequences: dict[int, int] = {}
-        self._conversations = Conversations(CONVERSATIONS)
+        self._prompts = Prompts(session, 0)
         self._context_tokens = 0
+        self._streams = 0
+        self._pace = Pace(0)
+        self._places = 0
 
     @property
     def is_idle(self) -> bool:
@@ -68,8 +60,10 @@ class Worker:
         """Load the model, make its context, and say so."""
         began = self._session.now_ns()
         self._session.load(Path(message["path"]), message["load_settings"])
-        self._context_tokens = int(message["context_tokens"])
-        self._session.configure(message["run_settings"], self._context_tokens, int(message["streams"]))
+        self._context_tokens, self._streams = int(message["context_tokens"]), int(message["streams"])
+        self._prompts = Prompts(self._session, self._context_tokens)
+        self._places = self._streams
+        self.configure(message)
         self._warm_up()
         load_ms = (self._session.now_ns() - began) / 1e6
         gc.collect()
@@ -84,6 +78,11 @@ class Worker:
             }
         )
 
+    def configure(self, message: Message) -> None:
+        """Apply other settings of run scope; what runs goes on."""
+        self._session.configure(message["run_settings"], self._context_tokens, self._streams)
+        self._pace = Pace(self._streams)
+
     def _warm_up(self) -> None:
         """One short request, so that the first one of a user is like the others."""
         sequence = self._session.add([0] * 16, 4, ignore_eos=True)
@@ -97,69 +96,27 @@ class Worker:
         try:
             answer = self._begin(key, message)
         except RefusedError as error:
-            self._send(
-                {
-                    "event": "refused",
-                    "key": key,
-                    "message": str(error),
-                    "code": error.code,
-                    "param": error.param,
-                }
-            )
-            return
+            self._refuse(key, str(error), error.code, error.param)
         except EngineError as error:
-            self._send(
-                {"event": "refused", "key": key, "message": str(error), "code": "engine", "param": None}
-            )
-            return
-        self._answers[answer.sequence] = answer
-        self._sequences[key] = answer.sequence
-        self._send({"event": "accepted", "key": key, "prompt_tokens": len(answer.prompt)})
+            self._refuse(key, str(error), "engine", None)
+        else:
+            self._answers[answer.sequence] = answer
+            self._sequences[key] = answer.sequence
+
+    def _refuse(self, key: int, message: str, code: str, param: str | None) -> None:
+        self._send({"event": "refused", "key": key, "message": message, "code": code, "param": param})
 
     def _begin(self, key: int, message: Message) -> _Answer:
         submitted_ns = self._session.now_ns()
-        text, prompt = self._prompt(message)
-        room = self._context_tokens - len(prompt)
-        wanted = message.get("max_tokens")
-        if room < 1 or (wanted is not None and wanted > room):
-            asked = "" if wanted is None else f" and max_tokens {wanted}"
-            raise RefusedError(
-                f"the prompt has {len(prompt)} tokens{asked}: the context holds {self._context_tokens}",
-                "context_length_exceeded",
-                "messages" if "messages" in message else "prompt",
-            )
+        text, prompt, max_tokens = self._prompts.of(message)
         sequence = self._session.add(
             prompt,
-            room if wanted is None else int(wanted),
+            max_tokens,
             sampling=Sampling(**message["sampling"]),
             ignore_eos=bool(message.get("ignore_eos", False)),
             reuse_prefix=True,
         )
         return _Answer(key, sequence, text, prompt, TextAssembler(message.get("stop", ())), submitted_ns)
-
-    def _prompt(self, message: Message) -> tuple[str, list[int]]:
-        """The text that is continued with its token ids; old turns are dropped only where that was asked."""
-        if "messages" not in message:
-            text = str(message["prompt"])
-            return text, self._tokens(text)
-        messages = list(message["messages"])
-        while True:
-            rendered = self._session.chat_prompt(messages)
-            if rendered is None:
-                raise RefusedError(
-                    "the model has no chat template: use /v1/completions", "no_chat_template", "messages"
-                )
-            tokens = self._tokens(rendered)
-            reserve = message.get("max_tokens") or 1
-            shorter = shortened(messages) if message.get("drop_old_turns") else None
-            if len(tokens) + reserve <= self._context_tokens or shorter is None:
-                return rendered, tokens
-            messages = shorter
-
-    def _tokens(self, text: str) -> list[int]:
-        if not text:
-            raise RefusedError("the prompt is empty", "empty_prompt", "prompt")
-        return self._conversations.tokens(text, self._session.tokenize)
 
     def cancel(self, message: Message) -> None:
         """Forget a request; its sequence leaves the batch."""
@@ -171,40 +128,47 @@ class Worker:
     def interrupt(self, message: Message) -> None:
         """Called from the reading thread: let a prompt that is being computed stop at once."""
         sequence = self._sequences.get(int(message["key"]))
-        if sequence is not None:
+        # Only such a session is made for calls from two threads.
+        if sequence is not None and isinstance(self._session, Interruptible):
             self._session.cancel(sequence)
 
     def step(self) -> None:
         """One batch; what it made is sent as one message."""
+        began_ns = self._session.now_ns()
         tokens = self._session.step()
         now_ns = self._session.now_ns()
         pieces = []
         ended = []
+        going_on = 0
         for token in tokens:
             answer = self._answers.get(token.sequence)
             if answer is None:
                 continue
+            going_on += answer.first_ns > 0
             answer.first_ns = answer.first_ns or now_ns
             answer.last_ns = now_ns
             answer.made.append(token.token)
             piece = answer.assembler.feed(
                 self._session.detokenize([token.token]), final=token.finish is not None
             )
-            answer.pieces.append(piece)
             finish = "stop" if answer.assembler.stopped else token.finish
             if finish is not None and token.finish is None:
                 self._session.cancel(token.sequence)
             pieces.append([answer.key, piece])
             if finish is not None:
                 ended.append((answer, finish))
-        if pieces:
-            self._send({"event": "tokens", "pieces": pieces})
+        if going_on == len(self._answers):
+            # No prompt was computed beside it: the time is that of a token for each.
+            self._pace.saw(going_on, now_ns - began_ns, now_ns)
+        # Also where it has none: a worker that says nothing is taken for hung.
+        self._send({"event": "step", "pieces": pieces})
         for answer, finish in ended:
             self._end(answer, finish)
 
     def _end(self, answer: _Answer, finish: str) -> None:
         del self._answers[answer.sequence], self._sequences[answer.key]
         made = len(answer.made)
+        self._tell_places(answer.last_ns)
         self._send(
             {
                 "event": "end",
@@ -219,11 +183,16 @@ class Worker:
         )
         self._remember(answer)
 
+    def _tell_places(self, now_ns: int) -> None:
+        """Say how many requests are worth running at a time, where that has changed."""
+        places = self._pace.places(now_ns)
+        if places != self._places:
+            self._places = places
+            self._send({"event": "places", "places": places})
+
     def _remember(self, answer: _Answer) -> None:
-        """Keep the ids of the conversation so far; a last token that ended it is no part of its text."""
-        made = answer.made[:-1]
-        answered = self._session.detokenize(made).decode("utf-8", "replace")
-        self._conversations.remember(answer.text + answered, [*answer.prompt, *made])
+        """A last token that ended an answer is no part of the conversation's text."""
+        self._prompts.remember(answer.text, answer.prompt, answer.made[:-1])
 
     def fail(self, error: EngineError) -> None:
         """End every request with what the engine said."""
@@ -232,16 +201,6 @@ class Worker:
             self._send({"event": "failed", "key": answer.key, "message": str(error)})
         self._answers.clear()
         self._sequences.clear()
-
-
-def shortened(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]] | None:
-    """The messages without their oldest turn: the system prompt and the last message stay; None where
-    no whole turn is left to drop."""
-    head = [message for message in messages[:1] if message["role"] == "system"]
-    turns = list(messages[len(head) :])
-    # A turn begins with a user's message: what follows it up to the next one goes with it.
-    next_turn = next((at for at in range(1, len(turns)) if turns[at]["role"] == "user"), None)
-    return None if next_turn is None else [*head, *turns[next_turn:]]
 
 
 def serve(channel: Channel, session: Session) -> None:
@@ -261,7 +220,12 @@ def serve(channel: Channel, session: Session) -> None:
             inbox.put(message)
 
     threading.Thread(target=read, name="reader", daemon=True).start()
-    operations = {"open": worker.open, "add": worker.add, "cancel": worker.cancel}
+    operations = {
+        "open": worker.open,
+        "configure": worker.configure,
+        "add": worker.add,
+        "cancel": worker.cancel,
+    }
     while True:
         try:
             message = inbox.get(block=worker.is_idle)

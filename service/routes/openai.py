@@ -7,8 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from service.generator.generator import Generator
+from service import documents
+from service.generator.pool import Pool
+from service.generator.requests import End
 from service.problems import RequestError
+from service.routes.contents import EVENTS
 from service.schemas import ChatBody, CompletionBody, GenerateBody
 from service.state import ServiceState, state_of
 from service.streaming import Answer, Form
@@ -16,11 +19,11 @@ from service.streaming import Answer, Form
 router = APIRouter(tags=["generator"])
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", response_model=documents.ServedModels)
 async def models(request: Request) -> dict[str, Any]:
     """The model that the generator runs."""
-    generator = state_of(request).generator
-    served = [] if generator is None else [generator.serving]
+    pool = state_of(request).pool
+    served = [] if pool is None else [pool.main.serving]
     return {
         "object": "list",
         "data": [
@@ -37,23 +40,27 @@ async def models(request: Request) -> dict[str, Any]:
     }
 
 
-@router.post("/v1/chat/completions", response_class=Response)
+@router.post(
+    "/v1/chat/completions",
+    response_model=documents.ChatCompletion,
+    responses={200: {"content": EVENTS}},
+)
 async def chat(request: Request, body: ChatBody) -> Response:
     """Continue a conversation; as server-sent events with `stream`."""
     service = state_of(request)
-    return _answer(service, _generator(service, body), body, is_chat=True)
+    return _answer(service, _pool(service, body), body, is_chat=True)
 
 
-@router.post("/v1/completions", response_class=Response)
+@router.post("/v1/completions", response_model=documents.Completion, responses={200: {"content": EVENTS}})
 async def complete(request: Request, body: CompletionBody) -> Response:
     """Continue a text."""
     service = state_of(request)
-    return _answer(service, _generator(service, body), body, is_chat=False)
+    return _answer(service, _pool(service, body), body, is_chat=False)
 
 
-def _generator(service: ServiceState, body: GenerateBody) -> Generator:
-    generator = service.running()
-    name = generator.serving.model
+def _pool(service: ServiceState, body: GenerateBody) -> Pool:
+    pool = service.running()
+    name = pool.main.serving.model
     if body.model not in (None, "", "default", name):
         raise RequestError(
             404,
@@ -62,18 +69,27 @@ def _generator(service: ServiceState, body: GenerateBody) -> Generator:
             "model",
             "model_not_found",
         )
-    return generator
+    return pool
 
 
-def _answer(
-    service: ServiceState, generator: Generator, body: ChatBody | CompletionBody, *, is_chat: bool
-) -> Answer:
-    stream = generator.submit(body.generation())
-    form = Form(generator.serving.model, is_chat, body.wants_usage)
+def _answer(service: ServiceState, pool: Pool, body: ChatBody | CompletionBody, *, is_chat: bool) -> Answer:
+    asked = body.generation()
+    serving = pool.main.serving
+    stream = service.remembered.answer(asked, serving.profile.id if serving.profile else None)
+    if stream is None:
+        stream = pool.submit(asked)
+        service.remembered.listen(stream)
+    heard = service.on_request() if service.on_request else None
+
+    def ended(outcome: str, end: End | None) -> None:
+        service.metrics.ended(outcome, end)
+        if heard is not None:
+            heard(end)
+
     return Answer(
         stream,
-        form,
+        Form(serving.model, is_chat, body.wants_usage),
         as_events=body.stream,
         deadline_s=service.settings.request_timeout_s,
-        ended=service.metrics.ended,
+        ended=ended,
     )

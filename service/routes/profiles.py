@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import Response
 
-from profiles.documents import dumps, profile_document
+from profiles.documents import ProfileDocument
 from profiles.records import ProfileRecord
-from service.answers import best_answer
-from service.problems import RequestError
+from service import documents
+from service.answers import best_answer, check_format, written
+from service.routes.contents import TEXTS
 from service.state import state_of
-from tuner.events import ignore
-from tuner.export import FORMATS
-from tuner.export import export as write
-from tuner.handout import launch_of
 
 router = APIRouter(prefix="/v1/profiles", tags=["profiles"])
 
@@ -23,7 +20,11 @@ Page = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Offset = Annotated[int, Query(ge=0, le=1_000_000, description="How many to leave out first.")]
 
 
-@router.get("/best", response_class=Response)
+@router.get(
+    "/best",
+    response_model=ProfileDocument,
+    responses={200: {"content": TEXTS}, 304: {"description": "The tag is still right"}},
+)
 async def best(
     request: Request,
     model: str | None = None,
@@ -45,27 +46,20 @@ async def best(
     return Response(answer.body, media_type=answer.media_type, headers={"ETag": answer.etag})
 
 
-@router.get("")
+@router.get("", response_model=documents.Profiles)
 def profiles(request: Request, limit: Page = 50, offset: Offset = 0) -> dict[str, Any]:
     """Published profiles, newest first."""
     records = state_of(request).store.profiles(limit=limit, offset=offset)
     return {"profiles": [summary(record) for record in records], "limit": limit, "offset": offset}
 
 
-@router.get("/{profile_id}", response_class=Response)
+@router.get("/{profile_id}", response_model=ProfileDocument, responses={200: {"content": TEXTS}})
 def profile(request: Request, profile_id: str, format: str = "json") -> Response:
     """A profile in full, or as something that starts it elsewhere."""
     service = state_of(request)
-    record = service.store.profile(profile_id)
-    if format == "json":
-        return JSONResponse(profile_document(record))
-    if format == "yaml":
-        return PlainTextResponse(dumps(profile_document(record), "yaml"), media_type="text/yaml")
-    if format not in FORMATS:
-        raise RequestError(
-            422, f"format '{format[:50]}': allowed are json, {', '.join(FORMATS)}", param="format"
-        )
-    return PlainTextResponse(write(launch_of(record.id, service.home, ignore), format))
+    check_format(format)
+    body, media_type = written(service, service.store.profile(profile_id), format)
+    return Response(body, media_type=media_type)
 
 
 def summary(record: ProfileRecord) -> dict[str, Any]:

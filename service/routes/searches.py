@@ -10,8 +10,11 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from service import documents
 from service.jobs import Job
 from service.problems import RequestError
+from service.routes.contents import EVENTS
+from service.schemas import Name
 from service.state import ServiceState, state_of
 from tuner import engines
 from tuner.request import parse_budget_s, parse_limits, quality_named, with_objective, workload_named
@@ -24,13 +27,13 @@ class SearchBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = None
-    workload: str = "chat"
-    objective: str | None = None
-    quality: str = "near-lossless"
-    limits: list[str] = Field([], max_length=20)
-    engines: list[str] | None = Field(None, min_length=1, max_length=20)
-    budget: str = "5m"
+    model: Name | None = None
+    workload: Name = "chat"
+    objective: Name | None = None
+    quality: Name = "near-lossless"
+    limits: list[Name] = Field([], max_length=20)
+    engines: list[Name] | None = Field(None, min_length=1, max_length=20)
+    budget: Name = "5m"
     seed: int = Field(0, ge=0, lt=2**31)
     fresh: bool = False
 
@@ -60,26 +63,28 @@ class SearchBody(BaseModel):
         return words + (["--fresh"] if self.fresh else [])
 
 
-@router.get("")
+@router.get("", response_model=documents.Searches)
 async def searches(request: Request) -> dict[str, Any]:
     """The searches that this service started, the last one first."""
     return {"searches": [job.document() for job in state_of(request).jobs.every()]}
 
 
-@router.post("", status_code=202)
+@router.post("", status_code=202, response_model=documents.SearchState)
 async def start(request: Request, body: SearchBody) -> dict[str, Any]:
     """Start a search; 409 while another one runs."""
     service = state_of(request)
+    if service.degraded is not None:
+        raise RequestError(503, service.degraded, "unavailable_error", code="degraded", retry_after_s=60)
     return (await service.jobs.start(body.arguments(service))).document()
 
 
-@router.get("/{search_id}")
+@router.get("/{search_id}", response_model=documents.SearchState)
 async def search(request: Request, search_id: str) -> dict[str, Any]:
     """How far a search is, and its answer once it has one."""
     return state_of(request).jobs.job(search_id).document()
 
 
-@router.delete("/{search_id}")
+@router.delete("/{search_id}", response_model=documents.SearchState)
 async def cancel(request: Request, search_id: str) -> dict[str, Any]:
     """End a search as Ctrl-C would; what it finished is kept."""
     service = state_of(request)
@@ -88,7 +93,7 @@ async def cancel(request: Request, search_id: str) -> dict[str, Any]:
     return job.document()
 
 
-@router.get("/{search_id}/events", response_class=StreamingResponse)
+@router.get("/{search_id}/events", response_class=StreamingResponse, responses={200: {"content": EVENTS}})
 async def events(
     request: Request, search_id: str, last_event_id: Annotated[int | None, Header(ge=-1)] = None
 ) -> StreamingResponse:
@@ -96,7 +101,9 @@ async def events(
     job = state_of(request).jobs.job(search_id)
     after = 0 if last_event_id is None else last_event_id + 1
     return StreamingResponse(
-        _lines(job, after), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        _lines(job, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache, no-store", "X-Accel-Buffering": "no"},
     )
 
 

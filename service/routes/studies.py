@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 
 from profiles.records import StudyRecord, TrialRecord
 from profiles.vocabulary import RoundSamples, TrialStatus
+from service import documents
 from service.problems import RequestError
 from service.routes.profiles import Offset, Page
 from service.state import state_of
@@ -15,7 +16,7 @@ from service.state import state_of
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
 
-@router.get("")
+@router.get("", response_model=documents.Studies)
 def studies(
     request: Request, model: str | None = None, limit: Page = 50, offset: Offset = 0
 ) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def studies(
     return {"studies": listed, "limit": limit, "offset": offset}
 
 
-@router.get("/{study_id}")
+@router.get("/{study_id}", response_model=documents.StudyInFull)
 def study(request: Request, study_id: str) -> dict[str, Any]:
     """One search with the document that it ended with."""
     store = state_of(request).store
@@ -43,7 +44,7 @@ def study(request: Request, study_id: str) -> dict[str, Any]:
     }
 
 
-@router.get("/{study_id}/trials")
+@router.get("/{study_id}/trials", response_model=documents.Trials)
 def trials(
     request: Request, study_id: str, status: str | None = None, limit: Page = 100, offset: Offset = 0
 ) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def trials(
     return {"trials": [trial(record) for record in found], "limit": limit, "offset": offset}
 
 
-@router.get("/{study_id}/samples")
+@router.get("/{study_id}/samples", response_model=documents.Samples)
 def samples(request: Request, study_id: str, limit: Page = 20, offset: Offset = 0) -> dict[str, Any]:
     """The measured rounds of a study's trials, a page of trials at a time."""
     store = state_of(request).store

@@ -12,13 +12,16 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from probes.errors import CputuneError
 from probes.machine import Machine, probe
 from tests.benchmarks.advice_rows import ROWS, Document, NothingToCompareError, Row, Side, Sides, finding
+from tests.benchmarks.advice_served import Cells
 from tests.benchmarks.commands import cputune
 from tuner.models.source import DEMO
 
@@ -28,9 +31,6 @@ COLUMNS = ("advice", "command", "measured", "finding", "when it holds")
 UNMEASURED = ("not measured yet", "-")
 _BLOCK = re.compile(r"(<!-- measured: advice -->\n).*?(<!-- end -->)", re.DOTALL)
 _UNITS = {"_ms": "ms", "_mib": "MiB", "_tps": "tokens/s"}
-
-Cells = tuple[str, str]
-"""What was measured, and the finding."""
 
 
 class AdviceError(Exception):
@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = probe()
     rows = [row for row in ROWS if options.row in (None, row.name)]
     with tempfile.TemporaryDirectory(prefix="cputune-advice-") as folder:
-        cells = measured(rows, machine, Comparisons(Path(folder), options.seconds).of)
+        place = Path(folder)
+        cells = measured(rows, machine, Comparisons(place, options.seconds).of, partial(on_service, place))
     head = heading(machine, options.seconds)
     try:
         if options.write is not None:
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def advice(folder: Path, options: Namespace) -> list[dict[str, Any]]:
     """All rows, as a benchmark."""
     machine = probe()
-    cells = measured(ROWS, machine, Comparisons(folder, options.budget).of)
+    cells = measured(ROWS, machine, Comparisons(folder, options.budget).of, partial(on_service, folder))
     text = table(heading(machine, options.budget), ROWS, cells)
     return [{"what": "popular advice", "command": "make bench ARGS=advice", "markdown": text}]
 
@@ -99,10 +100,18 @@ class Comparisons:
         return self.done[key]
 
 
-def measured(rows: Sequence[Row], machine: Machine, compare: Callable[[Sides], Document]) -> dict[str, Cells]:
-    """The cells of those rows that can be measured."""
+def measured(
+    rows: Sequence[Row],
+    machine: Machine,
+    compare: Callable[[Sides], Document],
+    served: Callable[[Callable[[Path], Cells]], Cells] | None = None,
+) -> dict[str, Cells]:
+    """The cells of those rows that can be measured; those on serving where `served` runs them."""
     found: dict[str, Cells] = {}
     for row in rows:
+        if row.served is not None and served is not None:
+            sys.stderr.write(f"{row.name}\n")
+            found[row.name] = served(row.served)
         if row.sides is None:
             continue
         sys.stderr.write(f"{row.name}\n")
@@ -115,6 +124,14 @@ def measured(rows: Sequence[Row], machine: Machine, compare: Callable[[Sides], D
         except AdviceError as error:
             found[row.name] = f"failed: {error}", "-"
     return found
+
+
+def on_service(folder: Path, measure: Callable[[Path], Cells]) -> Cells:
+    """The cells of a row on serving; why there are none where the service does not run."""
+    try:
+        return measure(folder)
+    except (CputuneError, RuntimeError, OSError) as error:
+        return f"failed: {' '.join(str(error).split())[:150]}", "-"
 
 
 def figures(row: Row, sides: Sides, document: Document) -> str:
@@ -162,7 +179,8 @@ def heading(machine: Machine, seconds: int) -> str:
 
 def line(row: Row, cells: Cells) -> str:
     """One row of the table."""
-    command = f"`python -m tests.benchmarks.advice --row {row.name}`" if row.sides is not None else "-"
+    can_be = row.sides is not None or row.served is not None
+    command = f"`python -m tests.benchmarks.advice --row {row.name}`" if can_be else "-"
     texts = (row.advice, command, *cells, row.holds)
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 

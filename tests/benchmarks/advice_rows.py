@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from probes.machine import Machine
 from profiles.vocabulary import Setting
+from tests.benchmarks import advice_served
+from tests.benchmarks.advice_served import Cells
 from tuner.measurement import placement
 
 ENGINE = "llama_cpp"
-ENGINES, SERVICE = "follows with the other engines", "follows with the service"
+ENGINES = "follows with the other engines"
 COLD_START_MS = 3000.0
 
 
@@ -39,7 +42,8 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One piece of advice: `holds` says when, `sides` what is compared; without them `follows` says why not.
+    """One piece of advice: `holds` says when, `sides` what is compared, `served` measures it on a service;
+    without them `follows` says why not.
 
     `shown` are the metrics, besides the response, that the advice is about; `says` gives the finding.
     """
@@ -50,6 +54,7 @@ class Row:
     sides: Callable[[Machine], Sides] | None = None
     shown: tuple[str, ...] = ()
     says: Callable[[Document], str] | None = None
+    served: Callable[[Path], Cells] | None = None
     follows: str = ""
 
 
@@ -252,13 +257,13 @@ ROWS = (
         "request-batches",
         "Collect requests for 100 ms and run them as a batch: 5 to 8 requests/s",
         "Batches pay; waiting for them does not, where requests can join a running one.",
-        follows=SERVICE,
+        served=advice_served.request_batches,
     ),
     Row(
         "kept-conversation",
         "Keep a conversation's KV cache, encode the system prompt once: 60 % off the next turn's first token",
-        "-",
-        follows=SERVICE,
+        "Wherever a prompt takes longer to compute than its cache to keep: the longer, the more.",
+        served=advice_served.kept_conversation,
     ),
     Row(
         "cold-start",
@@ -272,7 +277,7 @@ ROWS = (
         "streaming",
         "Stream by server-sent events, sleep 10 ms between tokens, debounce in the page",
         "The sleep alone costs more than most tokens here take.",
-        follows=SERVICE,
+        served=advice_served.streaming,
     ),
     Row(
         "int8-under-load",

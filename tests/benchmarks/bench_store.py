@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -13,7 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from profiles.records import Measurement
+from profiles.store import Store, owner_token
+from profiles.vocabulary import TrialStatus
 from tests.benchmarks.commands import cputune
+from tuner.search.recorded import recorded
+from tuner.why import explanation
 
 LIMIT_S = 0.5
 MODELS = 10
@@ -39,11 +45,59 @@ def large_store(folder: Path, options: Namespace) -> list[dict[str, Any]]:
         (("show", "s-000007", "--trials"), LIMIT_S),
         (("show", profile), LIMIT_S),
         (("models", "list"), LIMIT_S),
+        (("invalidate", "s-000007/499"), LIMIT_S),
         (("recommend", "--model", model, "--engines", "simulated"), LIMIT_S),
         (("db", "export", "s-000007", "--out", export), None),
         (("db", "check"), None),
     )
-    return [_timed(folder, arguments, limit_s, options.repeats) for arguments, limit_s in calls]
+    rows = [_timed(folder, arguments, limit_s, options.repeats) for arguments, limit_s in calls]
+    return [*rows, _data_of_a_plot(database, "s-000007", options.repeats), _writes(database, "s-000008")]
+
+
+def _data_of_a_plot(database: Path, study: str, repeats: int) -> dict[str, Any]:
+    """What `plot` reads and works out, without starting Python and drawing by plotly."""
+    seconds = []
+    for _ in range(repeats):
+        began = time.monotonic()
+        with Store.open(database) as store:
+            found = recorded(store, store.study(study))
+            explanation(found, found.best, found.study.result)
+        seconds.append(time.monotonic() - began)
+    return {
+        "what": "data of plot",
+        "command": f"tuner.search.recorded of {study}",
+        "seconds": median(seconds),
+        "slowest_s": max(seconds),
+        "limit": f"median < {LIMIT_S:g} s",
+        "kept": median(seconds) < LIMIT_S,
+    }
+
+
+def _writes(database: Path, study: str, count: int = 100) -> dict[str, Any]:
+    """What keeping one more trial with its rounds costs in a full store, and how large that is."""
+    with Store.open(database) as store:
+        trial = next(one for one in store.trials(study, limit=20) if one.measurement_key)
+        known = store.study(study)
+        rounds = store.trial_rounds(trial.id)
+        began = time.monotonic()
+        for _ in range(count):
+            started = store.start_trial(study, trial.config, owner_token())
+            key = Measurement(known.fingerprint, "bench", "0" * 64, trial.config, known.workload)
+            store.finish_trial(
+                started.id, TrialStatus.COMPLETE, objective_value=1.0, metrics=trial.metrics,
+                measurement=key, rounds=rounds,
+            )  # fmt: skip
+        seconds = (time.monotonic() - began) / count
+        trials = sum(
+            sum(counts.values()) for counts in store.trial_counts([s.id for s in store.studies()]).values()
+        )
+    return {
+        "what": "one more trial",
+        "command": f"{count} trials of {len(rounds)} rounds, started and ended",
+        "seconds": seconds,
+        "store_mib": database.stat().st_size / 2**20,
+        "kib_per_trial": database.stat().st_size / 2**10 / trials,
+    }
 
 
 def _timed(folder: Path, arguments: tuple[str, ...], limit_s: float | None, repeats: int) -> dict[str, Any]:

@@ -19,11 +19,14 @@ BENCHMARKS: Mapping[str, str] = {
     "search_10m": "tests.benchmarks.bench_neighbour:search_10m",
     "neighbour": "tests.benchmarks.bench_neighbour:neighbour",
     "serve": "tests.benchmarks.bench_serve:serve",
+    "daemon": "tests.benchmarks.bench_daemon:daemon",
     "bursts": "tests.benchmarks.bench_bursts:bursts",
     "detectors": "tests.benchmarks.bench_bursts:detectors",
     "aa_live": "tests.benchmarks.aa:aa_live",
     "random_kills": "tests.benchmarks.bench_kills:random_kills",
     "large_store": "tests.benchmarks.bench_store:large_store",
+    "web": "tests.benchmarks.bench_web:web",
+    "engines": "tests.benchmarks.bench_engines:engines",
     "peers": "tests.benchmarks.bench_peers:peers",
     "advice": "tests.benchmarks.advice:advice",
 }
@@ -40,13 +43,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", default="llama_cpp", help="simulated tries the benchmarks themselves")
     parser.add_argument("--budget", type=int, default=60, help="seconds of a search")
     parser.add_argument("--workloads", default="chat,rag", help="of search_60s")
+    parser.add_argument("--engines", help="of engines, with commas [default: all that run here]")
+    parser.add_argument("--models", help="of engines, with commas [default: the demo model]")
     parser.add_argument("--long", type=int, default=600, help="seconds of the other search of search_10m")
     parser.add_argument("--runs", type=int, default=10, help="of aa_live")
     parser.add_argument("--out", help="where aa_live keeps process values for tests.benchmarks.aa --values")
     parser.add_argument("--kills", type=int, default=10, help="of random_kills")
     parser.add_argument("--repeats", type=int, default=5, help="of startup; the median is given")
     parser.add_argument("--passes", type=int, default=8, help="of peers: values of each configuration")
-    parser.add_argument("--studies", type=int, default=200, help="of large_store")
+    parser.add_argument("--studies", type=int, default=200, help="of large_store and web")
     parser.add_argument("--trials", type=int, default=100_000, help="of large_store, all studies together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -129,3 +129,23 @@ def test_a_name_that_is_unknown_ends_serve_before_it_listens(
     assert run(["serve", *arguments]) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert part in line
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "\\ud800"}]}'),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "x"}], "model": "\\ud800"}'),
+        ("/v1/completions", b'{"prompt": "\\udfff"}'),
+        ("/v1/searches", b'{"\\ud800": 1}'),
+        ("/v1/searches", b'{"limits": ["\\ud800"]}'),
+        ("/v1/recommendations", b'{"machine": {"fingerprint": "\\ud800"}}'),
+        ("/v1/recommendations", b'{"machine": {"fingerprint": NaN}}'),
+        ("/v1/recommendations", b'{"workload": "\\ud800"}'),
+        ("/v1/chat/completions", b"[" * 100_000),
+    ],
+)
+def test_what_is_no_text_and_no_document_is_refused(simulated: Served, path: str, body: bytes):
+    response = simulated.client.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (400, 422), response.text
+    assert response.json()["error"]["type"] == "invalid_request_error"

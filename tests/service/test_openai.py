@@ -76,7 +76,7 @@ def test_a_second_turn_finds_the_first_in_the_cache(simulated: Served):
         ({"logprobs": True}, 400, "logprobs", "not supported"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format", "not supported"),
         ({"model": "gpt-4"}, 404, "model", "'gpt-4' is not served"),
-        ({"max_tokens": 100_000}, 400, "messages", "4096"),
+        ({"max_tokens": -2}, 422, "max_tokens", "greater than or equal to -1"),
     ],
 )
 def test_what_can_not_be_done_is_refused_by_name(

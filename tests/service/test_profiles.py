@@ -9,10 +9,13 @@ import pytest
 import yaml
 
 from profiles.documents import read_profile
+from profiles.vocabulary import WORKLOADS
+from service.answers import Answers, StoredAnswer
 from tests.support.flow import Flow
 from tests.support.serving import Served, serving
 from tests.support.tiny import write_tiny_model
 from tuner.home import Home
+from tuner.request import parse_limits
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +127,60 @@ def test_an_unknown_path_has_an_error_of_the_same_form(searched: tuple[Served, F
     response = searched[0].client.get("/v1/nowhere")
     assert response.status_code == 404
     assert "/v1/nowhere" in response.json()["error"]["message"]
+
+
+def test_d04_many_readers_beside_a_writer_meet_no_error(searched: tuple[Served, Flow]):
+    from concurrent.futures import ThreadPoolExecutor
+
+    served, flow = searched
+    (study,) = served.client.get("/v1/studies").json()["studies"]
+    paths = ("/v1/profiles", "/v1/studies", f"/v1/studies/{study['id']}/samples", "/v1/profiles/best")
+    with flow.store() as store, ThreadPoolExecutor(50) as pool:
+        readers = [pool.submit(served.client.get, paths[number % len(paths)]) for number in range(200)]
+        newest = store.profiles()[0]
+        while not all(reader.done() for reader in readers):
+            store.publish(store.profile(newest.id))
+    assert {reader.result().status_code for reader in readers} == {200}
+
+
+def test_s07_a_search_without_an_answer_is_no_answer(searched: tuple[Served, Flow]):
+    served, flow = searched
+    none = flow.search(workload=WORKLOADS["writer"], limits=parse_limits(["peak_rss_mib<=0.001"]))
+    assert (none["status"], none["best"]) == ("infeasible", None)
+    response = served.client.get("/v1/profiles/best", params={"workload": "writer"})
+    assert response.status_code == 404
+    assert "found nothing feasible" in response.json()["error"]["message"]
+    assert "infeasible" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("style", ["yaml", "json"])
+def test_the_best_is_written_in_every_form_that_runs_its_engine(searched: tuple[Served, Flow], style: str):
+    served, _flow = searched
+    best = served.client.get("/v1/profiles/best", params={"format": style})
+    assert best.headers["content-type"].startswith({"yaml": "text/yaml", "json": "application/json"}[style])
+    assert yaml.safe_load(best.text)["config"]["engine"] == "simulated"
+
+
+def test_equal_questions_at_a_time_are_answered_once(searched: tuple[Served, Flow]):
+    import asyncio
+    import threading
+
+    made: list[int] = []
+    ready = threading.Event()
+
+    def make() -> tuple[bytes, str]:
+        ready.wait(5.0)
+        made.append(1)
+        return b"{}", "application/json"
+
+    async def ask() -> list[str]:
+        answers = Answers(searched[0].state.store)
+        asked = [asyncio.create_task(answers.get("question", make)) for _ in range(20)]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        ready.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return [one.etag for one in found if isinstance(one, StoredAnswer)]
+
+    tags = asyncio.run(ask())
+    assert (len(tags), len(set(tags)), len(made)) == (19, 1, 1)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.serving import Served, events_of, serving
 from tests.support.tiny import write_tiny_model
 from tuner.home import Home
+from tuner.measurement.lock import measuring_lock
 from tuner.setup import add_model
 
 
@@ -88,3 +89,22 @@ def test_a_search_that_fails_says_why(idle: Served):
 def test_an_unknown_search_is_not_found(idle: Served):
     assert idle.client.get("/v1/searches/none").status_code == 404
     assert idle.client.delete("/v1/searches/none").status_code == 404
+
+
+def test_m02_a_model_file_that_is_none_any_more_is_told_by_what_it_is(idle: Served):
+    model = idle.state.store.model("tiny")
+    Path(model.source).write_text("<!doctype html><title>Not found</title>")
+    started = idle.client.post("/v1/searches", json=SEARCH).json()
+    with idle.client.stream("GET", f"/v1/searches/{started['id']}/events") as response:
+        last = list(events_of(response))[-1]
+    assert last["state"] == "failed"
+    assert "HTML" in last["error"]
+
+
+def test_s08_beside_a_search_from_elsewhere_it_is_told_who_measures(idle: Served):
+    with measuring_lock(idle.state.home.lock):
+        started = idle.client.post("/v1/searches", json=SEARCH).json()
+        with idle.client.stream("GET", f"/v1/searches/{started['id']}/events") as response:
+            last = list(events_of(response))[-1]
+    assert last["state"] == "failed"
+    assert "another process measures" in last["error"]

@@ -1,0 +1,268 @@
+"""Streams in trouble: clients that leave, engines that fail or hang, full queues, slow prompts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.generator.generator import State
+from tests.support import sessions
+from tests.support.serving import CHAT, Served, events_of, serving
+from tests.support.tiny import write_tiny_model
+from tests.support.waiting import wait_for
+from tuner.home import Home
+
+PATH = "/v1/chat/completions"
+LONG = {**CHAT, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+SLOW_PROMPT = {**LONG, "messages": [{"role": "user", "content": "x" * 1600}], "max_tokens": 4}
+
+MakeServed = Callable[..., Served]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose steps take real time."""
+    with made(tmp_path_factory, sessions.Slow) as served:
+        yield served
+
+
+@contextmanager
+def made(factory: pytest.TempPathFactory, session: type, **settings: Any) -> Iterator[Served]:
+    """A service that runs this session; services that are started meanwhile run their own."""
+    folder: Path = factory.mktemp("streams")
+    model = str(write_tiny_model(folder / "tiny.gguf"))
+    with pytest.MonkeyPatch.context() as patch:
+        sessions.serve_with(patch, session)
+        with serving(Home(folder), engine="simulated", model=model, **settings) as served:
+            patch.undo()
+            yield served
+
+
+@contextmanager
+def sent(served: Served, body: dict[str, Any]) -> Iterator[socket.socket]:
+    """A request on a raw socket, whose answer nobody has read."""
+    content = json.dumps(body).encode()
+    address = served.client.base_url
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as connection:
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + content)
+        yield connection
+
+
+def test_g01_a_client_that_leaves_stops_its_answer_and_the_next_one_starts(slow: Served):
+    with sent(slow, LONG) as connection:
+        connection.recv(10)
+        wait_for(lambda: slow.generator.load == (1, 0))
+    left = time.monotonic()
+    wait_for(lambda: slow.generator.load == (0, 0), 1.0)
+    assert slow.text()
+    assert time.monotonic() - left < 1.0
+    assert "cputune_running_requests 0.0" in slow.client.get("/metrics").text
+
+
+def test_g02_a_client_that_leaves_while_its_prompt_is_computed_stops_that(slow: Served):
+    with sent(slow, SLOW_PROMPT):
+        wait_for(lambda: slow.generator.load == (1, 0))
+    left = time.monotonic()
+    wait_for(lambda: slow.generator.load == (0, 0), 0.5)
+    # The prompt would have taken a second more.
+    assert slow.text()
+    assert time.monotonic() - left < 0.8
+
+
+def test_g03_what_the_queue_does_not_hold_is_refused_and_nobody_is_cut_off(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    with (
+        made(tmp_path_factory, sessions.Slow, parallel=1, queue=1) as served,
+        ThreadPoolExecutor(5) as pool,
+    ):
+        body = {**LONG, "stream": False, "max_tokens": 50}
+        answers = list(pool.map(lambda _: served.client.post(PATH, json=body), range(5)))
+        codes = sorted(answer.status_code for answer in answers)
+        assert codes == [200, 200, 429, 429, 429]
+        for answer in answers:
+            if answer.status_code == 429:
+                assert int(answer.headers["Retry-After"]) >= 1
+                assert answer.json()["error"]["code"] == "queue_full"
+            else:
+                assert answer.json()["usage"]["completion_tokens"] == 50
+
+
+def test_g04_a_hundred_requests_of_all_kinds_one_after_another(simulated: Served):
+    for number in range(100):
+        kind = number % 4
+        if kind == 0:
+            assert simulated.text()
+        elif kind == 1:
+            assert simulated.events(PATH, CHAT)[-1] == "[DONE]"
+        elif kind == 2:
+            with sent(simulated, LONG) as connection:
+                connection.recv(1)
+        else:
+            assert simulated.client.post(PATH, json={**CHAT, "n": 3}).status_code == 400
+    wait_for(lambda: simulated.generator.load == (0, 0))
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose engine fails after three tokens."""
+    with made(tmp_path_factory, sessions.Failing) as served:
+        yield served
+
+
+def test_g05_g06_an_engine_that_fails_ends_the_stream_with_an_event_and_goes_on(failing: Served):
+    began = time.monotonic()
+    *_pieces, error, done = failing.events(PATH, LONG)
+    assert time.monotonic() - began < 1.0
+    assert done == "[DONE]"
+    assert error["error"]["code"] == "engine_failed"
+    assert "had enough" in error["error"]["message"]
+    assert failing.text(max_tokens=2)
+    assert failing.generator.restarts == 0
+
+
+def test_g06_a_whole_answer_that_fails_has_a_status_of_its_own(failing: Served):
+    response = failing.client.post(PATH, json={**LONG, "stream": False})
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "engine_failed"
+
+
+@pytest.mark.parametrize("changes", [{"n": 0}, {"messages": []}, {"temperature": "hot"}])
+def test_g06_what_is_wrong_with_a_request_is_said_before_the_stream(
+    simulated: Served, changes: dict[str, Any]
+):
+    response = simulated.client.post(PATH, json={**LONG, **changes})
+    assert response.status_code in (400, 422)
+    assert response.headers["content-type"] == "application/json"
+
+
+def test_g05_an_engine_that_hangs_is_ended_and_started_again(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.generator.keeper.STALLED_S", 0.5)
+    with made(tmp_path_factory, sessions.Hanging) as served:
+        *_pieces, error, done = served.events(PATH, LONG)
+        assert (error["error"]["code"], done) == ("worker_failed", "[DONE]")
+        assert served.text(max_tokens=2)
+        assert served.generator.restarts == 1
+        assert served.generator.state is State.READY
+
+
+def test_m07_without_a_chat_template_chat_is_refused_and_completions_work(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    with made(tmp_path_factory, sessions.Untemplated) as served:
+        for stream in (False, True):
+            response = served.client.post(PATH, json={**CHAT, "stream": stream})
+            assert response.status_code == 400
+            assert response.json()["error"]["code"] == "no_chat_template"
+            assert "/v1/completions" in response.json()["error"]["message"]
+        asked = {"prompt": "abc", "max_tokens": 3}
+        assert served.client.post("/v1/completions", json=asked).status_code == 200
+
+
+def test_g08_every_chunk_has_the_fields_that_clients_depend_on(simulated: Served):
+    asked = {**CHAT, "ignore_eos": True, "stream_options": {"include_usage": True}}
+    *chunks, usage, done = simulated.events(PATH, asked)
+    assert done == "[DONE]"
+    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in [*chunks, usage]} == {
+        (usage["id"], usage["created"], usage["model"])
+    }
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [None] * (len(chunks) - 1) + ["length"]
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == CHAT["max_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [({"max_tokens": None}, None), ({"max_tokens": -1}, None), ({"max_tokens": 10**9}, None),
+     ({"max_tokens": 3, "stop": None, "temperature": None, "top_p": None, "seed": None}, 3),
+     ({"max_tokens": None, "max_completion_tokens": 4}, 4)],
+)  # fmt: skip
+def test_g10_null_is_absent_and_a_bound_beyond_the_context_is_the_context(
+    simulated: Served, changes: dict[str, Any], tokens: int | None
+):
+    answer = simulated.client.post(PATH, json={**CHAT, "ignore_eos": True, **changes}).json()
+    used = answer["usage"]
+    whole = simulated.generator.serving.context_tokens
+    assert (used["total_tokens"] == whole) if tokens is None else (used["completion_tokens"] == tokens)
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("tokens", [0, -2, 1.5, "many"])
+def test_g10_a_bound_that_means_nothing_is_refused(simulated: Served, tokens: object):
+    assert simulated.client.post(PATH, json={**CHAT, "max_tokens": tokens}).status_code == 422
+
+
+def test_g12_a_slow_prompt_keeps_the_connection_alive_past_any_proxy(
+    slow: Served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.streaming.KEEP_ALIVE_S", 0.05)
+    with slow.client.stream("POST", PATH, json=SLOW_PROMPT) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert "no-cache" in response.headers["cache-control"]
+        assert response.headers["x-accel-buffering"] == "no"
+        text = "".join(response.iter_text())
+    assert text.startswith(": keep-alive\n\n")
+    assert text.count(": keep-alive") >= 3
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_s17_every_piece_is_sent_alone(slow: Served):
+    with sent(slow, {**LONG, "max_tokens": 30}) as connection:
+        reads = []
+        while not reads or not reads[-1].endswith(b"0\r\n\r\n"):
+            reads.append(connection.recv(1 << 16))
+    assert max(read.count(b'"content"') for read in reads) <= 2
+    assert sum(read.count(b'"content"') for read in reads) >= 30
+
+
+def test_a_request_that_takes_too_long_is_ended(tmp_path_factory: pytest.TempPathFactory):
+    with made(tmp_path_factory, sessions.Slow, request_timeout_s=0.3) as served:
+        assert served.client.post(PATH, json={**LONG, "stream": False}).status_code == 504
+        *_pieces, error, done = served.events(PATH, LONG)
+        assert (error["error"]["code"], done) == ("timeout", "[DONE]")
+        wait_for(lambda: served.generator.load == (0, 0))
+
+
+def test_equal_requests_at_temperature_0_are_computed_once_where_that_is_asked_for(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    with made(tmp_path_factory, sessions.Slow, deterministic_cache=2) as served:
+        first, again = (served.client.post(PATH, json=CHAT).json() for _ in range(2))
+        assert again["choices"] == first["choices"]
+        assert again["timings"]["cached_tokens"] == first["usage"]["prompt_tokens"]
+        assert again["timings"]["ttft_ms"] == 0
+        streamed = served.events(PATH, {**CHAT, "seed": 5})
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in streamed[:-1])
+        assert text == first["choices"][0]["message"]["content"]
+        drawn = served.client.post(PATH, json={**CHAT, "temperature": 0.5}).json()
+        assert drawn["timings"]["ttft_ms"] > 0
+        for number in range(2):
+            served.text(max_tokens=number + 1)
+        assert served.client.post(PATH, json=CHAT).json()["timings"]["ttft_ms"] > 0, "it is bounded"
+
+
+def test_by_default_no_answer_is_kept(simulated: Served):
+    for _ in range(2):
+        assert simulated.client.post(PATH, json=CHAT).json()["timings"]["ttft_ms"] > 0
+
+
+def test_a_listener_that_was_never_read_ends_with_its_client(slow: Served):
+    with slow.client.stream("POST", PATH, json=LONG) as response:
+        next(events_of(response))
+    wait_for(lambda: slow.generator.load == (0, 0))
