@@ -15,10 +15,11 @@ SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 ARGS ?=
 WHEEL := build/wheel
 # What needs package data, the command line and the store; the rest does not care where it was installed from.
-WHEEL_TESTS := tests/profiles $(addprefix tests/tuner/cli/test_cli_,answers.py db.py help.py) tests/tuner/export
+WHEEL_TESTS := tests/profiles $(addprefix tests/tuner/cli/test_cli_,answers.py db.py help.py) \
+	tests/tuner/export tests/service/test_web_files.py
 
 .DEFAULT_GOAL := help
-.PHONY: help search test test-wheel lint format system-deps fuzz bench peers clean
+.PHONY: help search test test-torch test-wheel lint format system-deps fuzz bench bench-serve chaos peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,6 +29,9 @@ search: $(VENV)/.demo ## install cputune with the demo model and search this mac
 
 test: $(VENV)/.dev ## run the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-torch: $(VENV)/.torch ## run the tests that need PyTorch (its CPU build: see README.md)
+	@$(BIN)/python -m pytest -m torch $(ARGS)
 
 test-wheel: $(VENV)/.dev ## run a part of the tests against the built wheel (ARGS=tests/tuner for another part)
 	@rm -rf build && mkdir -p $(WHEEL)/run
@@ -48,18 +52,26 @@ format: $(VENV)/.dev ## rewrite the code in its style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-system-deps: ## install what tests need from Debian's packages
+system-deps: ## install what tests and benchmarks need from Debian's packages
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql; }
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 		|| { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y -qq --no-install-recommends chromium; }
+	@command -v wrk >/dev/null \
+		|| { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq wrk; }
 
 fuzz: $(VENV)/.dev ## 10,000 mutated model headers (ARGS='--count 100000 --seed 1')
 	@$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 bench: $(VENV)/.dev ## measure what docs and issues claim, on a quiet machine
 	@$(BIN)/python -m tests.benchmarks.run $(ARGS)
+
+bench-serve: $(VENV)/.dev ## measure the service against the bare engine and other servers, on a quiet machine
+	@$(BIN)/python -m tests.benchmarks.bench_serve $(ARGS)
+
+chaos: $(VENV)/.dev ## bad clients and dying workers for 10 minutes (ARGS='--seconds 60')
+	@$(BIN)/python -m tests.support.chaos $(ARGS)
 
 peers: $(VENV)/.dev ## build llama-bench, llama-server and llama-optimus to compare with, in the user's cache folder
 	@$(SOUND_FLAGS) $(BIN)/python -m tests.benchmarks.peers.build
@@ -85,6 +97,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(LLAMA_CPP)
 	@$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.torch: $(VENV)/.dev
+	@echo "installing PyTorch, Transformers and what conversions need"
+	@$(INSTALL) --editable '.[dev,transformers,convert]'
+	@touch $@
 
 # An engine that is installed already needs no compiler; otherwise say so before the build starts.
 define need-compiler

@@ -81,9 +81,9 @@ def walk() -> Iterator[tuple[str, Any]]:
     """Each command's full name and the object behind it, in the order of the program's own help."""
     import typer
 
-    from tuner.cli.main import app
+    from tuner.cli.main import application
 
-    yield from _below("cputune", typer.main.get_command(app))
+    yield from _below("cputune", typer.main.get_command(application()))
 
 
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -302,6 +302,24 @@ def engine_variants() -> str:
     return table(("engine", "by default", "reads", "variants"), rows)
 
 
+def daemon_settings() -> str:
+    """The watcher's own settings; those of the service it shares with `cputune serve`."""
+    from service.daemon.settings import DaemonSettings
+    from service.settings import ServeSettings
+
+    rows = [
+        (_code(name), _shown_default(field.default), field.description)
+        for name, field in DaemonSettings.model_fields.items()
+        if name not in ServeSettings.model_fields
+    ]
+    serve = ", ".join(_code(name) for name in ServeSettings.model_fields if name not in ("follow", "profile"))
+    return table(("setting", "default", "meaning"), rows) + f"\nAnd those of `cputune serve`: {serve}."
+
+
+def _shown_default(value: object) -> str:
+    return "" if value in (None, ()) else _code(value)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": exit_codes,
@@ -309,9 +327,13 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "workloads": workloads,
     "quality-levels": quality_levels,
     "detectors": detectors,
+    "daemon-settings": daemon_settings,
     "engines": engine_variants,
     "settings-llama_cpp": engine_settings("llama_cpp"),
+    "settings-onnxruntime": engine_settings("onnxruntime"),
+    "settings-openvino": engine_settings("openvino"),
     "settings-simulated": engine_settings("simulated"),
+    "settings-transformers": engine_settings("transformers"),
 }
 """The name in a page's mark -> what makes the table."""
 

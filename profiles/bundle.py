@@ -15,6 +15,7 @@ from profiles.documents import (
     ConfigDocument,
     Part,
     ProfileDocument,
+    no_mapping,
     read_machine,
     validated,
 )
@@ -283,7 +284,7 @@ def read_document(values: object, place: str) -> Document:
 
 def _read(values: object, place: str) -> Document | StartDocument | EndDocument:
     if not isinstance(values, Mapping):
-        raise DocumentError(f"{place} holds no document", seen=type(values).__name__, allowed="a mapping")
+        raise no_mapping(values, "document", place)
     kind = values.get("kind", "machine" if "fingerprint" in values else None)
     if kind == "machine":
         return _machine(values, place)

@@ -199,6 +199,13 @@ def loads(text: str, origin: str) -> object:
         raise DocumentError(f"{origin} is neither JSON nor YAML: {error}") from error
 
 
+def no_mapping(found: object, kind: str, origin: str) -> DocumentError:
+    """An error for a document that is something else than names with values."""
+    names = {list: "a list", str: "a text", type(None): "empty", bool: "a word", int: "a number"}
+    seen = names.get(type(found), "a single value")
+    return DocumentError(f"{origin} holds no {kind}: it is {seen}, names with values are expected")
+
+
 PartT = TypeVar("PartT", bound=Part)
 
 
@@ -208,7 +215,7 @@ def validated(model: type[PartT], document: object, kind: str, origin: str) -> P
     Raises DocumentError naming `origin` and the path of the wrong key, or a version that is not known.
     """
     if not isinstance(document, Mapping):
-        raise DocumentError(f"{origin} holds no {kind}", seen=type(document).__name__, allowed="a mapping")
+        raise no_mapping(document, kind, origin)
     version = document.get("schema_version")
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         raise DocumentError(

@@ -303,3 +303,37 @@ class ProfileRecord(Profile):
     lineage: str
     created_at: datetime
     invalidated: str | None = None
+
+
+class PromotionAction(StrEnum):
+    """What a daemon decided about a profile."""
+
+    PROMOTED = "promoted"
+    REFUSED = "refused"
+    ROLLED_BACK = "rolled_back"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """What a daemon decided to run, with its numbers and its reason.
+
+    `running_id` is the profile that runs from then on, None for the engine's defaults; `other_id` the one
+    that ran before (promoted), that stayed out (refused) or that was given up (rolled back).
+    """
+
+    fingerprint: str
+    model_digest: str
+    workload: Workload
+    action: PromotionAction
+    running_id: str | None
+    other_id: str | None
+    reason: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromotionRecord(Promotion):
+    """A stored decision."""
+
+    id: int
+    created_at: datetime

@@ -257,3 +257,22 @@ class ProfileTrialRow(Table, table=True):
 
     profile_id: str = Field(foreign_key="cputune_profile.id", primary_key=True)
     trial_id: int = Field(foreign_key="cputune_trial.id", primary_key=True, index=True)
+
+
+class PromotionRow(Table, table=True):
+    """What a daemon promoted, refused or rolled back; a log, which outlives the model's row."""
+
+    __tablename__ = "cputune_promotion"
+    __table_args__ = (Index("ix_cputune_promotion_question", "fingerprint", "model_digest", "workload_key"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    fingerprint: str
+    model_digest: str
+    workload: Document = Field(sa_column=_json())
+    workload_key: str
+    action: str
+    running_id: str | None = Field(foreign_key="cputune_profile.id")
+    other_id: str | None = Field(foreign_key="cputune_profile.id")
+    reason: str
+    numbers: dict[str, float] = Field(sa_column=_json())
+    created_at: str

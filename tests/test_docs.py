@@ -16,6 +16,7 @@ import pytest
 from profiles.metrics import METRICS, is_metric
 from profiles.records import StudyStatus
 from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, TrialStatus
+from service.daemon.settings import DaemonSettings
 from service.settings import ServeSettings
 from tuner import events
 
@@ -142,7 +143,7 @@ def test_paths_and_names_of_the_code_exist(page: Path) -> None:
 
 def is_example(path: str) -> bool:
     """Names of files that a page tells the reader to make: an engine's, the next schema's."""
-    return bool(re.search(r"NAME|[rs]\w*_?0002", path))
+    return bool(re.search(r"NAME|[rs]\w*_?0003", path))
 
 
 @each_page
@@ -252,6 +253,7 @@ def test_environment_variables_are_read_by_the_code() -> None:
     named = {span for page in PAGES for span in spans(page) if re.fullmatch(r"CPUTUNE_\w+", span)}
     source = "".join(p.read_text(encoding="utf-8") for name in PACKAGES for p in (ROOT / name).rglob("*.py"))
     served = {f"CPUTUNE_SERVE_{name.upper()}" for name in ServeSettings.model_fields}
+    served |= {f"CPUTUNE_DAEMON_{name.upper()}" for name in DaemonSettings.model_fields}
     assert named >= {"CPUTUNE_HOME", "CPUTUNE_LOCK"}
     assert [name for name in named - served if f'"{name}"' not in source] == []
 

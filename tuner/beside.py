@@ -35,7 +35,7 @@ def everyday(
             shop.machine,
             shop.model,
             shop.workload,
-            shop.source.path,
+            shop.variant(engine, shop.engine(engine).recipes(shop.model)[0].label).path,
             seed=seed,
             log_directory=shop.home.logs,
             conditions=conditions,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from probes.machine import probe
@@ -21,6 +20,7 @@ from profiles.vocabulary import (
     RoundSamples,
     Workload,
 )
+from tuner.clock import monotonic_s
 from tuner.errors import NothingFeasibleError, WorkerError
 from tuner.events import Event, Observer
 from tuner.from_command import source_of
@@ -37,6 +37,7 @@ from tuner.measurement.statistics import (
     pairs_to_resolve,
     verdict,
 )
+from tuner.opening import store_to_write
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.finish import open_comparison
@@ -68,7 +69,8 @@ class CompareRequest:
 
     Without a model or a workload those of the first profile that is named by its id are taken, else a
     command's model, else the only model and chat. `engines` are those that default and best may stand for,
-    None: the installed ones.
+    None: the installed ones. `pairs` are run exactly, and none from before are taken; None: as many as show
+    something.
     """
 
     a: str
@@ -78,30 +80,33 @@ class CompareRequest:
     quality: QualityLevel = QUALITY_LEVELS["near-lossless"]
     engines: tuple[str, ...] | None = None
     budget_s: float = DEFAULT_BUDGET_S
+    pairs: int | None = None
     wait: bool = False
     storage: str | None = None
 
 
 def compare(
-    request: CompareRequest, *, home: Home, observer: Observer, clock: Clock = time.monotonic
+    request: CompareRequest, *, home: Home, observer: Observer, clock: Clock = monotonic_s
 ) -> dict[str, Any]:
     """Compare two configurations on this machine: the document of `compare --json`.
 
     Raises CputuneError subclasses and KeyboardInterrupt; the pairs that were finished are in the store then.
     """
     machine = probe()
-    with Store.open(request.storage or home.database) as store:
+    with store_to_write(home, request.storage, observer) as store:
         sides = read_side(store, request.a), read_side(store, request.b)
         search = as_search(store, request, sides)
         with closing(open_workshop(search, machine, store, home, observer)) as shop:
             space = build_space(search, shop)
             a, b = (known(side, request.quality, shop) for side in sides)
             configs = configuration(a, shop, space), configuration(b, shop, space)
+            if configs[0] == configs[1]:
+                observer(Event("note", f"{a.name} and {b.name} are the same configuration: it meets itself"))
             with turn_to_measure(home, request.wait, observer):
                 budget = Budget.begin(clock, request.budget_s)
                 study = open_record(shop, request)
                 with ended_well(store, study):
-                    return measure(shop, study, (a, b), configs, budget)
+                    return measure(shop, study, (a, b), configs, budget, request.pairs)
 
 
 def as_search(store: Store, request: CompareRequest, sides: tuple[Side, Side]) -> SearchRequest:
@@ -152,6 +157,7 @@ def measure(
     sides: tuple[Side, Side],
     configs: tuple[Config, Config],
     budget: Budget,
+    pairs: int | None = None,
 ) -> dict[str, Any]:
     """Run the pairs and say what they show."""
     objective = objective_of(shop.workload)
@@ -175,6 +181,8 @@ def measure(
         ]
         startup_s = sum(seconds for _, seconds in looks) / 2
         plan = plan_pairs(looks[0][0], looks[1][0], startup_s, budget.total_s, shop.workload)
+        if pairs is not None:
+            plan, earlier = replace(plan, longest_pairs=pairs), ()
         shop.observer(Event("stage", f"pairs of fresh processes, full rounds in each: {plan.rounds}"))
         try:
             decision = run_pairs(
@@ -182,10 +190,10 @@ def measure(
                 configs,
                 lambda samples: measured_value(objective, shop.workload, samples),
                 lambda values: log_ratios(values[:1], values[1:])[0],
-                lambda logs, final: decide(logs, objective, final=final),
+                lambda logs, final: decide(logs, objective, final=final) if final or not pairs else None,
                 plan=plan,
                 budget=budget,
-                fewest=1,
+                fewest=pairs or 1,
                 earlier=earlier,
                 keep=keep,
                 observer=shop.observer,
@@ -212,7 +220,9 @@ def measure(
         "ratio": asdict(interval),
         "verdict": says,
         "pairs": len(decision.pairs),
+        "values": [list(pair) for pair in decision.pairs],
         "pairs_needed": None if resolved else pairs_to_resolve(logs),
+        "identical": configs[0] == configs[1],
         "dropped_rounds": runner.dropped,
         "elapsed_s": round(budget.elapsed_s, 1),
     }

@@ -8,8 +8,10 @@ from functools import cached_property, partial
 
 from profiles.records import Measurement as MeasurementKey
 from profiles.records import StudyRecord
+from profiles.select import pareto_front
 from profiles.vocabulary import Config
 from tuner import environment
+from tuner.engines import REFERENCE
 from tuner.events import Event
 from tuner.measured import metrics_of, trial_metrics
 from tuner.measurement import placement
@@ -209,12 +211,16 @@ class Crew:
             busy_share=self._request.busy_share,
             dropped_rounds=self.runner.dropped,
             elapsed_s=self._budget.elapsed_s,
+            ended=self.finder.ended,
             default_failure=self.finder.default_failure,
             known={config: self.gauge.metrics(config) for config in self.gauge.configs},
             default_unkept=self.unkept(baseline.config),
             unconfirmed=decided.unconfirmed or self._untried(decided),
             front=tuple((e.config, self._by_short_rounds(e)) for e in self.finder.front()),
             policies=tuple(self.policies.tried),
+            engines=self.finder.of_each_engine() if len(self._space.engines) > 1 else (),
+            reference=self._reference(decided),
+            pareto=self._pareto() if len(self._space.engines) > 1 else (),
             nearest=nearest(
                 self._request.limits,
                 (
@@ -224,6 +230,26 @@ class Crew:
                 ),
             ),
         )
+
+    def _pareto(self) -> tuple[tuple[Config, Metrics], ...]:
+        """What nothing betters in speed, memory and quality at once, the fastest first."""
+        known = [
+            (estimate, metrics, (estimate.cost, memory, divergence))
+            for estimate in self.finder.feasible()
+            if (memory := (metrics := self._by_short_rounds(estimate)).get("peak_rss_mib")) is not None
+            and (divergence := quality_metrics(self.judge.known(estimate.config)).get("kl_divergence"))
+            is not None
+        ]
+        standing = pareto_front([values for *_, values in known], ("minimize",) * 3)
+        return tuple((known[place][0].config, known[place][1]) for place in sorted(standing))
+
+    def _reference(self, decided: Decided) -> tuple[Config, float] | None:
+        """The reference engine as it comes, and its cost over that of the best; None where not measured."""
+        if REFERENCE not in (part.engine.name for part in self._space.engines):
+            return None
+        config = self._space.default(REFERENCE)
+        own, best = (self.finder.ledger.estimate(one) for one in (config, decided.best))
+        return (config, own.cost / best.cost) if own and best else None
 
     def _by_short_rounds(self, estimate: Estimate) -> Metrics:
         """The metrics of a configuration by the search's own rounds, so that all of a front have the same."""

@@ -18,7 +18,8 @@ class Event:
 KINDS = (
     "stage",  # a stage of the flow began; detail: name
     "note",  # one line worth reading once
-    "trial",  # a trial ended; detail: number, status, config, value, reason, best, left_s
+    "trial",  # a trial ended; detail: number, status, config, value, reason, best, left_s,
+    # dropped (rounds by cause)
     "quality",  # a contender was judged; detail: variant, quality
     "pair",  # a confirmation pair ended; detail: pair, ratio
 )

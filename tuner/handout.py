@@ -13,17 +13,20 @@ from profiles.vocabulary import QUALITY_LEVELS, Config, Workload
 from tuner.events import Observer
 from tuner.export import Launch
 from tuner.home import Home
+from tuner.opening import known_store
 from tuner.request import SearchRequest
 from tuner.setup import open_workshop
 
 
-def launch_of(wanted: str, home: Home, observer: Observer) -> Launch:
+def launch_of(wanted: str, home: Home, observer: Observer, *, storage: str | None = None) -> Launch:
     """The launch of a profile on this machine; its variant is made where it is not in the cache.
+
+    `storage` is the database's URL or path; None for the data folder's own.
 
     Raises NotFoundError for an unknown profile or a model that is no longer registered, and what opening
     model and engine raises.
     """
-    with Store.open(home.database) as store:
+    with known_store(home, storage) as store:
         profile = store.profile(wanted)
         names = {record.info.digest: record.name for record in store.models()}
         if profile.model_digest not in names:

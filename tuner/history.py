@@ -9,7 +9,7 @@ from typing import Any
 
 from profiles.errors import NotFoundError
 from profiles.metrics import flat_name
-from profiles.records import StudyRecord, digest_of, workload_identity
+from profiles.records import PromotionRecord, StudyRecord, digest_of, workload_identity
 from profiles.store import Store
 from tuner.errors import UsageError
 
@@ -57,6 +57,7 @@ def searches(
             f"no search of the workload '{workload}'", hint=f"searched were: {', '.join(known) or 'none yet'}"
         )
     counts = store.trial_counts([study.id for study in studies])
+    doubts = _doubts(store, studies)
     names = {record.info.digest: record.name for record in store.models()}
     labels = {record.fingerprint: record.label for record in store.machines()}
     rows = []
@@ -66,7 +67,7 @@ def searches(
         before = earlier.get(asked)
         rows.append(
             {
-                **_row(study),
+                **_row(study, doubts),
                 "model": names.get(study.model_digest, study.model_digest[:12]),
                 "machine": {"label": labels.get(study.fingerprint, ""), "fingerprint": study.fingerprint},
                 "trials": sum(counts[study.id].values()),
@@ -77,6 +78,40 @@ def searches(
         if value_of(study) is not None:
             earlier[asked] = study
     return rows[::-1]
+
+
+def promotions(
+    store: Store,
+    *,
+    model: str | None = None,
+    machine: str | None = None,
+    workload: str | None = None,
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """What daemons promoted, refused and rolled back, the last first; filters as those of `searches`."""
+    names = {record.info.digest: record.name for record in store.models()}
+    records = store.promotions(
+        model_digest=None if model is None else store.model(model).info.digest,
+        fingerprint=None if machine is None else machine_named(store, machine),
+        limit=limit,
+    )
+    return [promotion_row(one, names) for one in records if workload in (None, one.workload.name)]
+
+
+def promotion_row(record: PromotionRecord, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A daemon's decision as plain values; `names` are those of models by digest."""
+    digest = record.model_digest
+    return {
+        "at": record.created_at.isoformat(timespec="seconds"),
+        "action": str(record.action),
+        "model": (names or {}).get(digest, digest[:12]),
+        "workload": record.workload.name,
+        "machine": record.fingerprint,
+        "running": record.running_id,
+        "other": record.other_id,
+        "reason": record.reason,
+        "numbers": dict(record.numbers),
+    }
 
 
 def machine_named(store: Store, wanted: str) -> str:
@@ -103,7 +138,13 @@ def question(study: StudyRecord) -> str:
     )[:12]
 
 
-def _row(study: StudyRecord) -> dict[str, Any]:
+def _doubts(store: Store, studies: Iterable[StudyRecord]) -> dict[str, str]:
+    """Why the studies' profiles can't be trusted, by their ids."""
+    return store.doubts([best["profile_id"] for best in map(best_of, studies) if best.get("profile_id")])
+
+
+def _row(study: StudyRecord, doubts: Mapping[str, str]) -> dict[str, Any]:
+    profile_id = best_of(study).get("profile_id")
     return {
         "study": study.id,
         "name": study.name,
@@ -117,7 +158,8 @@ def _row(study: StudyRecord) -> dict[str, Any]:
         "updated_at": study.updated_at.isoformat(timespec="seconds"),
         "value": value_of(study),
         "speedup": study.result.get("speedup"),
-        "profile_id": best_of(study).get("profile_id"),
+        "profile_id": profile_id,
+        "invalidated": doubts.get(profile_id) if profile_id else None,
         "engine_builds": dict(study.engine_builds),
         "kernel": study.environment.get("kernel"),
     }
@@ -144,9 +186,10 @@ def difference(store: Store, a: str, b: str) -> dict[str, Any]:
     Raises NotFoundError for an unknown one, UsageError for a profile that came without its study.
     """
     first, second = _study(store, a), _study(store, b)
+    doubts = _doubts(store, (first, second))
     return {
-        "a": _row(first),
-        "b": _row(second),
+        "a": _row(first, doubts),
+        "b": _row(second, doubts),
         "same_question": question(first) == question(second),
         "changes": [one.to_json() for one in changes(first, second, share=0.0)],
     }

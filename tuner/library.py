@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tuner.engines.base import Recipe
 from tuner.errors import BusyError, ModelFileError
 from tuner.home import Home
 from tuner.measurement.availability import availability
+from tuner.models.shelf import size_of
 from tuner.models.source import Source, model_info, resolve
 from tuner.models.variants import VariantCache
 from tuner.setup import add_model
@@ -56,7 +56,8 @@ def pull(store: Store, home: Home, source: str, name: str | None) -> tuple[Sourc
     folder = home.models / PULLED / model.digest[:16]
     if not folder.exists():
         _copy(found, folder)
-    return add_model(store, home, str(folder / found.path.name), name or found.name, refresh=True)
+    pulled = folder if found.path.is_dir() else folder / found.path.name
+    return add_model(store, home, str(pulled), name or found.name, refresh=True)
 
 
 def remove(store: Store, home: Home, wanted: str) -> Removed:
@@ -74,10 +75,10 @@ def remove(store: Store, home: Home, wanted: str) -> Removed:
     ]
     if running:
         raise BusyError(f"{record.name} is in use by the search {running[0]}: remove it when that has ended")
-    made = list(_made(store, home, record))
+    made = _made(store, home, record)
     cache = VariantCache(home.variants)
     try:
-        sizes = {path: path.stat().st_size for path in made}
+        sizes = {path: size_of(path) for path in made}
         dropped = [path for path in made if cache.drop(path)]
         own = _own_files(record, home)
         sizes |= {path: path.stat().st_size for path in own}
@@ -143,14 +144,17 @@ def _own_files(record: ModelRecord, home: Home) -> list[Path]:
         path = home.models / SHAPES / f"{rest}.gguf"
         return [path] if path.is_file() else []
     path = Path(record.source)
-    if not path.is_absolute() or path.parent.parent != home.models / PULLED:
+    folder = path if path.is_dir() else path.parent
+    if not path.is_absolute() or folder.parent != home.models / PULLED:
         return []
-    return sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _made(store: Store, home: Home, record: ModelRecord) -> Iterator[Path]:
-    """The variants in the cache that were made of it, by any build that the history or this machine knows."""
+def _made(store: Store, home: Home, record: ModelRecord) -> list[Path]:
+    """The variants in the cache that were made of it and the steps to them, by any build that the history or
+    this machine knows."""
     cache = VariantCache(home.variants)
+    found: set[Path] = set()
     builds: dict[str, set[str]] = {}
     for study in store.studies(model_digest=record.info.digest):
         for name, build in study.engine_builds.items():
@@ -161,13 +165,13 @@ def _made(store: Store, home: Home, record: ModelRecord) -> Iterator[Path]:
             continue
         present = availability(engine)
         if present.available:
-            builds.setdefault(name, set()).add(f"{present.version} {present.build or ''}".strip())
+            builds.setdefault(name, set()).add(present.identity)
         recipes: tuple[Recipe, ...] = (*engine.recipes(record.info), engine.reference(record.info))
-        for recipe in {recipe.label: recipe for recipe in recipes}.values():
+        steps = dict.fromkeys(step for recipe in recipes for step in recipe.chain)
+        for step in steps:
             for build in sorted(builds.get(name, ())):
-                path = cache.path(engine, record.info, recipe, build)
-                if not recipe.is_source and path.is_file():
-                    yield path
+                found.add(cache.path(engine, record.info, step, build))
+    return sorted(path for path in found if path.exists())
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

@@ -24,24 +24,35 @@ def check_names(what: str, asked: Iterable[str], allowed: tuple[str, ...]) -> No
             )
 
 
+def check_variants(request: SearchRequest, shop: Workshop, engines: Sequence[Engine]) -> None:
+    """Whether the variants that were asked for can be made, and the first engine's default be measured.
+
+    Raises UsageError for a variant that no engine makes, NothingFeasibleError where the default can't fit.
+    """
+    made = dict.fromkeys(recipe.label for engine in engines for recipe in engine.recipes(shop.model))
+    check_names("variant", request.variants or (), tuple(made))
+    if request.answers_unchanged and request.variants is not None and SOURCE not in request.variants:
+        raise UsageError("--answers-unchanged keeps to the file as given: leave out --variants")
+    problem = memory_problem(shop, engines[0].recipes(shop.model)[0])
+    if problem is not None:
+        raise NothingFeasibleError(f"the default can't be measured: {problem}; use a smaller file")
+
+
 def searched_variants(request: SearchRequest, shop: Workshop, engine: Engine) -> tuple[str, ...]:
-    """The engine's variants that were asked for and that fit into memory; a note for each that doesn't."""
-    recipes = {recipe.label: recipe for recipe in engine.recipes(shop.model)}
-    wanted = tuple(recipes)
-    if request.variants is not None:
-        check_names("variant", request.variants, wanted)
-        wanted = tuple(label for label in wanted if label in request.variants)
-    if request.answers_unchanged:
-        wanted = tuple(label for label in wanted if label == SOURCE)
-        if not wanted:
-            raise UsageError("--answers-unchanged keeps to the file as given: leave out --variants")
-    reasons = {label: memory_problem(shop, recipes[label]) for label in dict.fromkeys((SOURCE, *wanted))}
-    if reasons[SOURCE] is not None:
-        raise NothingFeasibleError(f"the default can't be measured: {reasons[SOURCE]}; use a smaller file")
-    for label in wanted:
-        if reasons[label] is not None:
-            shop.observer(Event("note", f"left out: {reasons[label]}"))
-    return tuple(label for label in wanted if reasons[label] is None)
+    """The engine's variants that were asked for, fit into memory and can be made; a note for each that
+    doesn't."""
+    kept = []
+    for recipe in engine.recipes(shop.model):
+        if request.variants is not None and recipe.label not in request.variants:
+            continue
+        if request.answers_unchanged and not recipe.is_source:
+            continue
+        problem = memory_problem(shop, recipe) or shop.lacking(engine, recipe)
+        if problem is None:
+            kept.append(recipe.label)
+        else:
+            shop.observer(Event("note", f"left out: {problem}"))
+    return tuple(kept)
 
 
 def memory_problem(shop: Workshop, recipe: Recipe) -> str | None:
@@ -59,8 +70,12 @@ def memory_problem(shop: Workshop, recipe: Recipe) -> str | None:
 def kv_cache_bytes(model: ModelInfo, workload: Workload) -> int:
     """The least that an f16 KV cache takes: with a sliding window every layer may keep just that."""
     tokens = min(workload.context_tokens, model.sliding_window or workload.context_tokens)
-    per_token = model.layer_count * model.kv_head_count * (model.key_length + model.value_length) * 2
-    return tokens * workload.streams * per_token
+    return tokens * workload.streams * kv_token_bytes(model)
+
+
+def kv_token_bytes(model: ModelInfo) -> int:
+    """What one token takes in an f16 KV cache, over all layers."""
+    return model.layer_count * model.kv_head_count * (model.key_length + model.value_length) * 2
 
 
 def searched_dimensions(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from profiles.records import Conditions, ProfileStatus
 from profiles.vocabulary import Config, Interval
+from tuner.search.by_engine import EngineBest
 from tuner.search.confirm import Confirmation
 from tuner.search.ledger import Estimate
 from tuner.search.limits import Broken, Metrics
@@ -32,6 +33,8 @@ class Outcome:
     conditions: Conditions
     dropped_rounds: int
     elapsed_s: float
+    ended: str | None = None
+    """Why the search stopped although there was time left."""
     busy_share: float = 0.0
     """The weight of times beside a busy neighbour in what was made best."""
     default_failure: str | None = None
@@ -45,6 +48,11 @@ class Outcome:
     """How often heat or a quota slowed the CPUs while it ran (`tuner.environment`)."""
     policies: tuple[Tried, ...] = ()
     """Mapping and locking, as tried around the winner."""
+    engines: tuple[EngineBest, ...] = ()
+    pareto: tuple[tuple[Config, Metrics], ...] = ()
+    """With several engines: what nothing betters in speed, memory and quality at once."""
+    reference: tuple[Config, float] | None = None
+    """The reference engine as it comes, and its cost over the best's, by the search's own rounds."""
     front: tuple[tuple[Config, Metrics], ...] = ()
     """With two objectives: what no other one betters in both, by the search's own rounds."""
 

@@ -17,6 +17,7 @@ from typing import IO
 from probes.cgroup_paths import find_cgroup_paths
 from probes.sysfs import Sysfs
 from profiles.vocabulary import TrialStatus
+from tuner.clock import monotonic_s
 
 ROOT = Path(__file__).resolve().parent.parent
 """The folder that holds the top-level packages: a checkout, or site-packages of a wheel."""
@@ -36,6 +37,13 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() != int(parent):
     os._exit(1)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+try:
+    # Where the kernel weighs sessions against each other, a new one would start at an equal weight.
+    if os.nice(0) > 0:
+        with open("/proc/self/autogroup", "w") as group:
+            group.write(str(os.nice(0)))
+except OSError:
+    pass
 if cpus:
     os.sched_setaffinity(0, [int(cpu) for cpu in cpus.split(",")])
 if memory:
@@ -79,11 +87,8 @@ def run(
         process = spawn(
             argv, environment=environment, memory_bytes=memory_bytes, stdout=stdout, stderr=stderr
         )
-        timed_out = False
         try:
-            process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+            timed_out = not _wait(process, deadline_s)
         finally:
             # Also after a normal end: what the program started and left behind goes with it.
             kill_group(process)
@@ -95,6 +100,19 @@ def run(
             log_tail=tail(stderr),
             oom_killed=oom_kills() > kills,
         )
+
+
+def _wait(process: subprocess.Popen[bytes], deadline_s: float) -> bool:
+    """Whether it ended in time; the time for which we were stopped does not count."""
+    until = monotonic_s() + deadline_s
+    while True:
+        try:
+            process.wait(max(0.0, until - monotonic_s()))
+        except subprocess.TimeoutExpired:
+            if monotonic_s() >= until:
+                return False
+        else:
+            return True
 
 
 def spawn(
@@ -127,6 +145,19 @@ def spawn(
         start_new_session=True,
         pass_fds=tuple(pass_fds),
     )
+
+
+def lower_priority(pid: int, nice: int) -> None:
+    """Let a child of `spawn`, and what it starts from now on, give way to others: for CPU by `nice`, up to
+    19, and for the disk to all."""
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        child = psutil.Process(pid)
+        child.nice(nice)
+        child.ionice(psutil.IOPRIO_CLASS_IDLE)
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def kill_group(process: subprocess.Popen[bytes], *, grace_s: float = TERMINATE_GRACE_S) -> None:

@@ -12,7 +12,9 @@ from tuner.from_command import about
 from tuner.measured import metrics_of
 from tuner.outcome import Beside, Outcome
 from tuner.request import SearchRequest
+from tuner.search.by_engine import EngineBest
 from tuner.search.judge import QualityJudge, quality_metrics
+from tuner.search.ledger import Estimate
 from tuner.search.limits import Metrics
 from tuner.search.objectives import predictions
 from tuner.workshop import Workshop
@@ -76,12 +78,17 @@ def describe(
         "best": None if infeasible else result(shop, judge, outcome, outcome.published),
         "runners_up": [result(shop, judge, outcome, estimate.config) for estimate in outcome.runners_up],
         "speedup": None if infeasible or outcome.unconfirmed else _speedup(outcome),
+        "engines": [_of_engine(shop, judge, outcome, one) for one in outcome.engines],
+        "reference": _reference(shop, judge, outcome),
+        "pareto": [_on_front(shop, judge, outcome, *member) for member in outcome.pareto],
         "policies": [tried.to_json() for tried in outcome.policies],
         "unconfirmed": outcome.unconfirmed,
         "trials": trial_counts(shop, study),
         "dropped_rounds": outcome.dropped_rounds,
         "elapsed_s": round(outcome.elapsed_s, 1),
+        "ended": outcome.ended,
         "throttling": dict(outcome.throttling),
+        "sensitive": outcome.confirmation.sensitive if outcome.confirmation else None,
         "default_failure": outcome.default_failure,
         "default_unkept": list(outcome.default_unkept),
         "nearest": _nearest(shop, judge, outcome) if infeasible else None,
@@ -95,6 +102,32 @@ def _on_front(
 ) -> dict[str, Any]:
     known = {**metrics, **quality_metrics(judge.known(config))}
     return {**result(shop, judge, outcome, config), "metrics": known}
+
+
+def _of_engine(shop: Workshop, judge: QualityJudge, outcome: Outcome, one: EngineBest) -> dict[str, Any]:
+    """An engine's best by the search's own rounds, with what it lost by."""
+    best = one.estimate
+    return {
+        "engine": one.engine,
+        "best": best and _by_rounds(shop, judge, outcome, best),
+        "is_judged": one.is_judged,
+        "over_best": one.over_best,
+        "lost": one.lost,
+    }
+
+
+def _by_rounds(shop: Workshop, judge: QualityJudge, outcome: Outcome, estimate: Estimate) -> dict[str, Any]:
+    predicted = predictions(shop.workload, estimate.ttft_ms, estimate.itl_ms)
+    known = outcome.known.get(estimate.config, {})
+    return _on_front(shop, judge, outcome, estimate.config, {**known, **predicted})
+
+
+def _reference(shop: Workshop, judge: QualityJudge, outcome: Outcome) -> dict[str, Any] | None:
+    """The reference engine as it comes; `ratio` is the best's speed over its, by the search's own rounds."""
+    if outcome.reference is None:
+        return None
+    config, ratio = outcome.reference
+    return {**result(shop, judge, outcome, config), "ratio": ratio}
 
 
 def _load(shop: Workshop, study: StudyRecord, outcome: Outcome) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from tuner.transfer import Place
 
 __all__ = ["Question", "Recommendation", "label_of", "recommend"]
 
+OWN_DEFAULT = "a default is not brought over: these are the settings of the default on this machine itself"
+
 
 def recommend(store: Store, machine: Machine, question: Question) -> Recommendation:
     """The nearest that is known to a question about a machine; measures nothing, runs no engine.
@@ -67,9 +69,9 @@ class _Advice:
     @cached_property
     def engines(self) -> Mapping[str, Engine]:
         """The engines that may be recommended and read the model."""
-        named = self.question.engines or registry.default_names()
+        named = self.question.engines or registry.default_names(self.model.info)
         every = {name: registry.get(name) for name in named}
-        reading = {name: e for name, e in every.items() if self.model.info.format in e.formats}
+        reading = {name: e for name, e in every.items() if registry.unread(e, self.model.info) is None}
         if not reading:
             raise EngineUnavailableError(
                 f"no engine reads {self.model.info.format} files: asked were {', '.join(named)}"
@@ -102,14 +104,20 @@ class _Advice:
         for basis, candidate in self._candidates(left_out):
             profile = candidate.profile
             place = self._place(self.engines[profile.config.engine])
-            config, changes, problem = place.brought(profile.config, self.machines.get(profile.fingerprint))
+            is_default = basis != "exact" and _is_default(profile)
+            if is_default:
+                config, problem = place.own_default(profile.config.variant)
+                changes: tuple[str, ...] = ()
+            else:
+                there = self.machines.get(profile.fingerprint)
+                config, changes, problem = place.brought(profile.config, there)
             if problem is not None:
                 left_out.append(f"left out: {profile.id}, because {problem}")
                 continue
             return self._recommendation(
                 basis,
                 config,
-                (*candidate.reasons, *left_out),
+                (*candidate.reasons, *([OWN_DEFAULT] if is_default else []), *left_out),
                 profile.bits_per_weight or None,
                 distance=candidate.distance.value,
                 confidence=_confidence(basis, candidate),
@@ -274,6 +282,13 @@ class _Advice:
             model=self.model,
             question=self.question,
         )
+
+
+def _is_default(profile: ProfileRecord) -> bool:
+    """Whether it says that the engine's default is best; not where a user's own command was."""
+    document = profile.facts.get("document")
+    is_command = isinstance(document, dict) and document.get("from") is not None
+    return profile.status is ProfileStatus.NO_GAIN and not is_command
 
 
 def _confidence(basis: Basis, candidate: _Candidate) -> Confidence:

@@ -22,10 +22,12 @@ from tuner.home import Home
 from tuner.measurement import placement
 from tuner.measurement.availability import availability
 from tuner.models.source import DEMO, Source, model_info, resolve
-from tuner.narrowing import check_names, searched_dimensions, searched_variants
+from tuner.models.variants import VariantCache
+from tuner.narrowing import check_names, check_variants, searched_dimensions, searched_variants
+from tuner.opening import store_to_write
 from tuner.request import SearchRequest, near
 from tuner.search.narrow import restrict
-from tuner.search.sampler import SAMPLER_NAME
+from tuner.search.proposer import SAMPLER_NAME
 from tuner.search.space import EngineSpace, Space
 from tuner.workshop import Workshop
 
@@ -39,7 +41,8 @@ def open_workshop(
     """
     source, model = model_asked(store, home, request)
     store.save_machine(machine, socket.gethostname())
-    available = running_engines(request.engines, machine, model, observer)
+    running = running_engines(request.engines, machine, model, observer)
+    available = equipped_engines(running, model, home, observer)
     return Workshop(machine, source, model, request.workload, home, store, available, observer)
 
 
@@ -115,10 +118,11 @@ def running_engines(
     """
     found: dict[str, Availability] = {}
     reasons = []
-    for name in asked or registry.default_names():
+    for name in asked or registry.default_names(model):
         engine = registry.get(name)
-        if model.format not in engine.formats:
-            reasons.append(f"{name}: does not read {model.format} files")
+        problem = registry.unread(engine, model)
+        if problem is not None:
+            reasons.append(f"{name}: {problem}")
             continue
         answer = availability(engine, features=machine.features)
         if answer.available:
@@ -129,6 +133,28 @@ def running_engines(
             reasons.append(f"{name}: {answer.reason}")
     if not found:
         raise EngineUnavailableError(f"no engine can run here: {'; '.join(reasons)}")
+    for reason in reasons:
+        observer(Event("note", f"not used: {reason}"))
+    return found
+
+
+def equipped_engines(
+    running: Mapping[str, Availability], model: ModelInfo, home: Home, observer: Observer
+) -> Mapping[str, Availability]:
+    """Those that have a variant, or what it takes to make one; a note for each that has not.
+
+    Raises EngineUnavailableError when none is left.
+    """
+    found, reasons = dict(running), []
+    with VariantCache(home.variants) as cache:
+        for name, answer in running.items():
+            engine = registry.get(name)
+            lacking = [cache.lacking(engine, model, r, answer.identity) for r in engine.recipes(model)]
+            if all(lacking):
+                del found[name]
+                reasons.append(f"{name}: {lacking[0]}")
+    if not found:
+        raise EngineUnavailableError(f"no engine can run this model: {'; '.join(reasons)}")
     for reason in reasons:
         observer(Event("note", f"not used: {reason}"))
     return found
@@ -156,15 +182,15 @@ def build_space(request: SearchRequest, shop: Workshop) -> Space:
             own, baseline, answers_unchanged=request.answers_unchanged
         )
     check_names("setting", request.space, tuple(dict.fromkeys(d.name for ds in every.values() for d in ds)))
-    parts = []
+    check_variants(request, shop, [shop.engine(name) for name in every])
+    parts: list[EngineSpace] = []
     for name, dimensions in every.items():
         engine = shop.engine(name)
+        variants = searched_variants(request, shop, engine)
+        if parts and not variants:
+            continue
         chosen = searched_dimensions(request, shop, engine, dimensions)
-        parts.append(
-            EngineSpace(
-                restrict(engine, dimensions, chosen), searched_variants(request, shop, engine), chosen
-            )
-        )
+        parts.append(EngineSpace(restrict(engine, dimensions, chosen), variants, chosen))
     return Space(shop.machine, shop.model, shop.workload, tuple(parts), baseline)
 
 
@@ -236,6 +262,7 @@ def prepare_variants(
     engines: tuple[str, ...] | None,
     variants: tuple[str, ...] | None,
     observer: Observer,
+    storage: str | None = None,
 ) -> list[dict[str, Any]]:
     """Make variants of a model ahead of a search; one row each, with the reason where one can't be made."""
     request = SearchRequest(
@@ -243,7 +270,7 @@ def prepare_variants(
     )
     rows: list[dict[str, Any]] = []
     with (
-        Store.open(home.database) as store,
+        store_to_write(home, storage, observer) as store,
         closing(open_workshop(request, probe(), store, home, observer)) as shop,
     ):
         for part in build_space(request, shop).engines:

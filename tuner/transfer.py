@@ -56,6 +56,11 @@ class Place:
             problems.append(problem)
         raise NothingFeasibleError(f"{self.model.name} can't run there: {problems[-1]}")
 
+    def own_default(self, variant: str) -> tuple[Config, str | None]:
+        """The engine's default here, within the CPUs that may be used; why it can't be used, or None."""
+        config = self._canonical(Config.of(self.engine.name, variant, self.safe))
+        return config, self.problem(config)
+
     def problem(self, config: Config) -> str | None:
         """Why a configuration can't run on the machine; None when it can."""
         sizes = {recipe.label: recipe.estimated_bytes for recipe in self.engine.recipes(self.model)}

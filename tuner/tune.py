@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from probes.machine import Machine, probe
 from profiles.records import StudyRecord, StudyStatus
 from profiles.store import Store
 from tuner.beside import decode_ceiling, everyday
+from tuner.clock import monotonic_s
 from tuner.crew import Crew
 from tuner.errors import BusyError, NothingFeasibleError
 from tuner.events import Event, Observer
@@ -18,6 +18,7 @@ from tuner.from_command import notes, with_flags
 from tuner.home import Home
 from tuner.known import known_answer
 from tuner.measurement.lock import measuring_lock
+from tuner.opening import store_to_write
 from tuner.outcome import Beside
 from tuner.publish import publish
 from tuner.request import SearchRequest
@@ -30,9 +31,12 @@ from tuner.workshop import Workshop
 GRACE_S = 5.0
 """What a round that runs may take beyond the budget before its worker is ended."""
 
+LAST_WAITS = 0.5
+"""Of the budget: what a process of the last pairs may take beyond it."""
+
 
 def tune(
-    request: SearchRequest, *, home: Home, observer: Observer, clock: Clock = time.monotonic
+    request: SearchRequest, *, home: Home, observer: Observer, clock: Clock = monotonic_s
 ) -> dict[str, Any]:
     """Answer a request, from what is published already or by searching: the document of `search --json`.
 
@@ -41,7 +45,7 @@ def tune(
     budget = Budget.begin(clock, request.budget_s)
     machine = probe()
     with (
-        Store.open(request.storage or home.database) as store,
+        store_to_write(home, request.storage, observer) as store,
         closing(open_workshop(request, machine, store, home, observer)) as shop,
     ):
         space = build_space(request, shop)
@@ -65,13 +69,16 @@ def search(
     request: SearchRequest, shop: Workshop, space: Space, study: StudyRecord, budget: Budget
 ) -> dict[str, Any]:
     """Measure the baseline, search, judge, confirm and publish within the budget."""
-    shop.remaining_s = lambda: budget.left_s + GRACE_S
     with shop.bench(seed=request.seed) as bench:
         crew = Crew(request, shop, space, study, bench, budget)
+        shop.remaining_s = lambda: crew.finder.left_s + GRACE_S
         leaders = crew.finder.run(space.baseline or space.default(next(iter(shop.available))))
         baseline = crew.finder.baseline_estimate()
         leaders = crew.policies.around(crew.under_load(baseline, leaders), crew.finder.startup_s)
+        # The fewest pairs are run whatever the budget says: even at its end a wait may take a part of it.
+        shop.remaining_s = lambda: max(budget.left_s, LAST_WAITS * budget.total_s) + GRACE_S
         decided = crew.finish.first_that_runs(baseline, leaders, crew.finder.startup_s)
+    shop.remaining_s = lambda: budget.left_s + GRACE_S
     for config in (decided.best, baseline.config):
         crew.judge.quality(config)
     outcome = crew.outcome(baseline, leaders, decided)

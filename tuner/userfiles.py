@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.machine import Machine, probe
+from profiles.bundle import is_bundle
 from profiles.documents import loads, read_machine, read_profile
 from profiles.errors import DocumentError
 from profiles.records import Profile
@@ -135,6 +136,8 @@ def _mapping(path: str, what: str, keys: tuple[str, ...] | None) -> dict[str, ob
         raise UsageError(f"can't read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"can't read the {what} {path}: it is not UTF-8 text") from None
+    if is_bundle(text.partition("\n")[0]):
+        raise UsageError(f"{path} holds no {what}: cputune db export wrote it, cputune db import reads it")
     try:
         document = loads(text, path)
     except DocumentError as error:

@@ -23,6 +23,7 @@ from tuner.measurement.bench import Measurement
 from tuner.measurement.endpoint import Endpoint
 from tuner.measurement.metrics import timings
 from tuner.measurement.statistics import log_ratios
+from tuner.opening import known_store
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.load import LoadAwareRunner
@@ -67,7 +68,7 @@ def verify(
     """
     with (
         Endpoint(request.url, token=request.token, model=request.server_model or "") as endpoint,
-        Store.open(request.storage or home.database) as store,
+        known_store(home, request.storage) as store,
     ):
         profile = store.profile(request.profile)
         endpoint.choose_model()

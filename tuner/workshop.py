@@ -57,8 +57,7 @@ class Workshop:
 
     def build(self, engine: str) -> str:
         """The engine's build identity."""
-        found = self.available[engine]
-        return f"{found.version} {found.build or ''}".strip()
+        return self.available[engine].identity
 
     def variant(self, engine: str, label: str) -> Variant:
         """A variant, made if it is not in the cache; raises ModelFileError when it can't be."""
@@ -103,8 +102,12 @@ class Workshop:
         recipes = {r.label: r for r in (*engine.recipes(self.model), engine.reference(self.model))}
         return tuple(recipes.values())
 
+    def lacking(self, engine: Engine, recipe: Recipe) -> str | None:
+        """Why a variant can't be made here: the packages that it takes; None when it can."""
+        return self._cache.lacking(engine, self.model, recipe, self.build(engine.name))
+
     def path(self, config: Config) -> Path:
-        """The file that a configuration runs on."""
+        """The file or folder that a configuration runs on."""
         return self.variant(config.engine, config.variant).path
 
     def bench(self, *, seed: int, deadlines: Deadlines | None = None) -> Bench:
@@ -119,11 +122,14 @@ class Workshop:
             log_directory=self.home.logs,
             # Past this the kernel would kill something, and not always the worker.
             memory_bytes=self.machine.effective.memory_bytes,
-            remaining_s=self.remaining_s,
+            remaining_s=self._left_s,
             deadlines=deadlines,
             observer=self.observer,
         )
         return self._bench
+
+    def _left_s(self) -> float:
+        return self.remaining_s()
 
     def as_loaded(self, config: Config) -> Config:
         """A configuration as the bench really loads it: a hung load turns `mmap`."""

@@ -13,6 +13,7 @@ from profiles.store.comparisons import Comparisons
 from profiles.store.database import BUSY_TIMEOUT_S, Database
 from profiles.store.owner import is_alive, owner_token
 from profiles.store.place import parse_url
+from profiles.store.promotions import Promotions
 from profiles.store.published import Published
 from profiles.store.schema import prepare
 from profiles.store.studies import Studies
@@ -30,7 +31,7 @@ def default_path(home: Path) -> Path:
     return home / "cputune.sqlite3"
 
 
-class Store(Catalog, Studies, Trials, Comparisons, Published):
+class Store(Catalog, Studies, Trials, Comparisons, Published, Promotions):
     """An open database.
 
     Every writing verb is one commit of one finished thing; every reading verb sees one state. Verbs may be

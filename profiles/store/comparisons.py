@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import col, func, select
 
-from profiles.errors import StoreError
-from profiles.records import ComparisonRecord, PairRecord
+from profiles.errors import NotFoundError, StoreError
+from profiles.records import COMPARISON_SPACE, ComparisonRecord, PairRecord
 from profiles.store.verbs import Verbs, existing, interval_document, interval_of, moment, now
 from profiles.tables import ComparisonRow, PairRow, StudyRow
 from profiles.vocabulary import Config, Interval
@@ -84,11 +84,60 @@ class Comparisons(Verbs):
         with self._database.reading() as session:
             return tuple(comparison_record(row) for row in session.exec(query))
 
+    def comparison(self, comparison_id: int) -> ComparisonRecord:
+        """A comparison by its id; NotFoundError for an unknown one."""
+        with self._database.reading() as session:
+            row = session.get(ComparisonRow, comparison_id)
+            if row is None:
+                known = session.exec(select(func.max(ComparisonRow.id))).one()
+                newest = f"the newest is c-{known}" if known else "none was measured yet"
+                raise NotFoundError(
+                    f"no comparison c-{comparison_id}", hint=f"{newest}; `cputune history` lists them"
+                )
+            return comparison_record(row)
+
+    def asked_comparisons(
+        self,
+        *,
+        fingerprint: str | None = None,
+        model_digest: str | None = None,
+        workload_name: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[ComparisonRecord, ...]:
+        """Comparisons that a user asked for, not those of searches, which match every filter given; the
+        last started first."""
+        query = (
+            select(ComparisonRow)
+            .join(StudyRow, col(StudyRow.id) == ComparisonRow.study_id)
+            .where(StudyRow.space_hash == COMPARISON_SPACE)
+            .order_by(col(ComparisonRow.id).desc())
+            .limit(limit)
+        )
+        if fingerprint is not None:
+            query = query.where(StudyRow.fingerprint == fingerprint)
+        if model_digest is not None:
+            query = query.where(StudyRow.model_digest == model_digest)
+        if workload_name is not None:
+            query = query.where(col(StudyRow.workload)["name"].as_string() == workload_name)
+        with self._database.reading() as session:
+            return tuple(comparison_record(row) for row in session.exec(query))
+
     def pairs(self, comparison_id: int) -> tuple[PairRecord, ...]:
         """A comparison's pairs in the order they were measured, dropped ones included."""
-        query = select(PairRow).where(PairRow.comparison_id == comparison_id).order_by(col(PairRow.number))
+        return self.pairs_of([comparison_id])[comparison_id]
+
+    def pairs_of(self, comparison_ids: Sequence[int]) -> dict[int, tuple[PairRecord, ...]]:
+        """The pairs of some comparisons, by their ids."""
+        query = (
+            select(PairRow)
+            .where(col(PairRow.comparison_id).in_(comparison_ids))
+            .order_by(col(PairRow.comparison_id), col(PairRow.number))
+        )
+        found: dict[int, list[PairRecord]] = {comparison_id: [] for comparison_id in comparison_ids}
         with self._database.reading() as session:
-            return tuple(pair_record(row) for row in session.exec(query))
+            for row in session.exec(query):
+                found[row.comparison_id].append(pair_record(row))
+        return {comparison_id: tuple(pairs) for comparison_id, pairs in found.items()}
 
 
 def comparison_record(row: ComparisonRow) -> ComparisonRecord:

@@ -26,18 +26,22 @@ def parse_url(place: str | Path) -> URL:
     scheme, _, rest = place.partition("://")
     try:
         url = make_url(f"{_POSTGRES_DRIVER}://{rest}" if scheme in _POSTGRES else place)
+        kind = url.get_backend_name()
+        if kind not in ("sqlite", "postgresql"):
+            raise StoreError(f"can't use this storage URL: {kind} is not supported", hint=_ALLOWED)
         url.get_dialect().import_dbapi()
     except ImportError as error:
         hint = "pip install 'cputune[postgres]', or give a path" if scheme.startswith(_POSTGRES) else _ALLOWED
         raise StoreError(f"can't use this storage URL: {error}", hint=hint) from error
     except (ArgumentError, NoSuchModuleError) as error:
         raise StoreError(f"can't use this storage URL: {error}", hint=_ALLOWED) from error
-    kind = url.get_backend_name()
-    if kind == "sqlite":
-        return _of_sqlite(url, place)
-    if kind != "postgresql":
-        raise StoreError(f"can't use this storage URL: {kind} is not supported", hint=_ALLOWED)
-    return url
+    return _of_sqlite(url, place) if kind == "sqlite" else url
+
+
+def file_of(place: str | Path) -> Path | None:
+    """The SQLite file at a path or URL; None for another kind of database. Raises as `parse_url`."""
+    url = parse_url(place)
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def _of_file(path: str | Path) -> URL:

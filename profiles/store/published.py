@@ -107,6 +107,15 @@ class Published(Verbs):
         )
         return choose.best(self._read(query), prefer=prefer, engines=engines)
 
+    def doubts(self, profile_ids: Sequence[str]) -> dict[str, str]:
+        """Why profiles can't be trusted, by their ids; those that can, and unknown ones, are left out."""
+        came_with = col(ProfileRow.facts)["origin_invalidated"].as_string()
+        query = select(ProfileRow.id, came_with).where(
+            col(ProfileRow.id).in_(profile_ids), came_with.is_not(None)
+        )
+        with self._database.reading() as session:
+            return dict(session.exec(query).all()) | _invalidated(session, profile_ids)
+
     def _read(self, query: SelectOfScalar[ProfileRow]) -> tuple[ProfileRecord, ...]:
         with self._database.reading() as session:
             return profile_records(session, session.exec(query).all())

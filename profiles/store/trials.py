@@ -154,9 +154,9 @@ class Trials(Verbs):
         with self._database.reading() as session:
             return tuple(samples_of(row) for row in session.exec(query.order_by(col(RoundRow.id))))
 
-    def study_rounds(self, study_id: str, conditions: Conditions) -> dict[str, tuple[RoundSamples, ...]]:
-        """The rounds of every measurement under these conditions that a study's trials asked for, by its
-        key, as `rounds` gives them."""
+    def short_rounds(self, study_id: str, conditions: Conditions) -> dict[str, tuple[RoundSamples, ...]]:
+        """The short rounds of every measurement under these conditions that a study's trials asked for, by
+        its key, as `rounds` gives them."""
         asked = (
             select(TrialRow.measurement_key)
             .join(MeasurementRow, col(MeasurementRow.key) == TrialRow.measurement_key)
@@ -165,7 +165,9 @@ class Trials(Verbs):
         wrong = exists().where(
             col(TrialRow.id) == RoundRow.trial_id, col(TrialRow.invalidated_at).is_not(None)
         )
-        query = select(RoundRow).where(col(RoundRow.measurement_key).in_(asked), ~wrong)
+        query = select(RoundRow).where(
+            col(RoundRow.measurement_key).in_(asked), RoundRow.kind == "short", ~wrong
+        )
         found: dict[str, list[RoundSamples]] = {}
         with self._database.reading() as session:
             for row in session.exec(query.order_by(col(RoundRow.id))):

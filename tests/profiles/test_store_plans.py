@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from store_examples import FAST, MACHINE, MEASUREMENT, MODEL, PROFILE, SPEC
+from store_examples import DEFAULT, FAST, MACHINE, MEASUREMENT, MODEL, PROFILE, SPEC
 
 from profiles.records import StudyRecord
 from profiles.store import Store, owner_token
@@ -28,11 +28,16 @@ QUERIES: dict[str, Callable[[Store, str], object]] = {
     "start_trial": lambda store, study: store.start_trial(study, FAST, owner_token()),
     "open_study": lambda store, study: store.open_study(SPEC, owner_token()),
     "rounds": lambda store, study: store.rounds(MEASUREMENT.key),
+    "short_rounds": lambda store, study: store.short_rounds(study, "quiet"),
     "trial_rounds": lambda store, study: store.trial_rounds(1),
     "pairs": lambda store, study: store.pairs(1),
+    "pairs_of": lambda store, study: store.pairs_of([1, 2]),
     "comparisons": lambda store, study: store.comparisons(study),
+    "comparison": lambda store, study: store.comparison(store.comparisons(study)[0].id),
+    "asked_comparisons": lambda store, study: store.asked_comparisons(model_digest="m", limit=20),
     "profiles": lambda store, study: store.profiles(limit=20),
     "profiles of a study": lambda store, study: store.profiles(study_id=study),
+    "doubts": lambda store, study: store.doubts(["p-1", "p-2"]),
     "best_profile": lambda store, study: store.best_profile(
         MACHINE.fingerprint, MODEL.digest, WORKLOADS["chat"], SPEC.objectives, SPEC.quality_level, SPEC.limits
     ),
@@ -42,6 +47,7 @@ QUERIES: dict[str, Callable[[Store, str], object]] = {
 @pytest.mark.parametrize("name", QUERIES)
 def test_no_query_scans_a_large_table(store: Store, study: StudyRecord, name: str) -> None:
     store.publish(PROFILE)
+    store.start_comparison(study.id, DEFAULT, FAST, "response_ms")
     seen: list[tuple[str, Any]] = []
 
     def note(_c: object, _k: object, statement: str, parameters: object, *_: object) -> None:

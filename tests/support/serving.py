@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import uvicorn
 
 from service.app import create_app
 from service.generator.generator import Generator
+from service.server import Server, listening
 from service.settings import settings_from
 from service.state import ServiceState
 from tuner.home import Home
@@ -28,7 +28,7 @@ class Served:
 
     client: httpx.Client
     state: ServiceState
-    server: uvicorn.Server
+    server: Server
 
     @property
     def generator(self) -> Generator:
@@ -61,29 +61,28 @@ def events_of(response: httpx.Response) -> Iterator[Any]:
 def serving(home: Home, **settings: Any) -> Iterator[Served]:
     """Start a service, wait until its generator has come to a state, and end it afterwards."""
     app = create_app(settings_from(port=0, **settings), home)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2)
-    )
-    thread = threading.Thread(target=server.run, name="service", daemon=True)
+    server = Server(app)
+    listener = listening("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([listener],), name="service", daemon=True)
     thread.start()
     try:
-        address = _address(server, thread)
+        _wait_for_start(server, thread)
+        address = "http://{}:{}".format(*listener.getsockname()[:2])
         with httpx.Client(base_url=address, timeout=START_S) as client:
             _wait(client, app.state.service)
             yield Served(client, app.state.service, server)
     finally:
         server.should_exit = True
         thread.join(timeout=10)
+        listener.close()
         assert not thread.is_alive(), "the service does not end"
 
 
-def _address(server: uvicorn.Server, thread: threading.Thread) -> str:
+def _wait_for_start(server: Server, thread: threading.Thread) -> None:
     pause = threading.Event()
     while not server.started:
         assert thread.is_alive(), "the service ended while it started"
         pause.wait(0.01)
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    return f"http://{host}:{port}"
 
 
 def _wait(client: httpx.Client, state: ServiceState) -> None:

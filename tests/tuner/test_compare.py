@@ -151,7 +151,15 @@ def test_yaml_s_on_and_off_are_understood(shop, space):
 def compared(flow_after: Flow, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Compare on the data folder of a search that has ended; the clock jumps after some pairs."""
 
-    def run(a: str, b: str, *, pairs: int = 3, stop_at: int | None = None, **changes: Any) -> dict[str, Any]:
+    def run(
+        a: str,
+        b: str,
+        *,
+        pairs: int = 3,
+        stop_at: int | None = None,
+        exactly: int | None = None,
+        **changes: Any,
+    ) -> dict[str, Any]:
         jumped_s = 0.0
         flow_after.events = []
 
@@ -165,7 +173,7 @@ def compared(flow_after: Flow, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
         fields: dict[str, Any] = {"model": str(flow_after.model), "engines": ("simulated",), **changes}
         return compare(
-            CompareRequest(a, b, **fields),
+            CompareRequest(a, b, pairs=exactly, **fields),
             home=flow_after.home,
             observer=watch,
             clock=lambda: time.monotonic() + jumped_s,
@@ -244,6 +252,16 @@ def test_an_interrupted_comparison_goes_on_from_its_pairs(compared, flow_after: 
     document = compared("default", "best")
     assert document["pairs"] == 3
     assert len(flow_after.of_kind("pair")) == 1
+
+
+def test_so_many_pairs_as_asked_are_run_and_none_is_taken_from_before(compared, flow_after: Flow):
+    with pytest.raises(KeyboardInterrupt):
+        compared("default", "best", stop_at=1)
+    document = compared("default", "best", pairs=1, exactly=2)
+    assert (document["pairs"], document["verdict"]) == (2, "not resolved")
+    (a, b), (c, d) = document["values"]
+    assert document["ratio"]["estimate"] == pytest.approx((a / b * c / d) ** 0.5)
+    assert len(flow_after.of_kind("pair")) == 2
 
 
 def test_the_budget_ends_it_after_one_pair_unresolved(compared, flow_after: Flow):

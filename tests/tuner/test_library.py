@@ -14,6 +14,7 @@ from profiles.errors import NotFoundError
 from profiles.records import StudyStatus
 from profiles.store import Store, owner_token
 from tests.profiles.store_examples import MACHINE, PROFILE, SPEC
+from tests.support.folders import write_huggingface
 from tests.support.tiny import write_tiny_model
 from tuner import library
 from tuner.errors import BusyError, ModelFileError, UsageError
@@ -67,6 +68,17 @@ def test_pull_takes_the_place_of_what_was_added(store: Store, place: Home, own: 
     assert (model.name, store.model("m").source) == ("m", str(found.path))
     with pytest.raises(UsageError, match="registered as 'm' already"):
         pull(store, place, str(own), "other")
+
+
+def test_a_folder_is_pulled_whole_and_removed_again(store: Store, place: Home, tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "mine")
+    found, model = pull(store, place, str(folder), None)
+    assert found.path.parent == place.models / "pulled"
+    assert files_in(found.path) == files_in(folder)
+    assert (model.name, model.format, store.model("mine").source) == ("mine", "huggingface", str(found.path))
+    assert len(remove(store, place, "mine").files) == len(files_in(folder))
+    assert not found.path.exists()
+    assert folder.exists()
 
 
 def test_pull_of_a_split_model_takes_all_parts(place: Home, own: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from profiles.vocabulary import TrialStatus
@@ -129,3 +130,14 @@ def test_a_missing_program_is_an_exit_code_with_a_reason():
 
 def test_oom_kills_is_a_number_anywhere():
     assert process.oom_kills() >= 0
+
+
+def test_a_child_gives_way_when_told():
+    child = process.spawn(python("import signal; signal.pause()"))
+    try:
+        process.lower_priority(child.pid, 19)
+        told = psutil.Process(child.pid)
+        assert (told.nice(), told.ionice().ioclass) == (19, psutil.IOPRIO_CLASS_IDLE)
+    finally:
+        process.kill_group(child, grace_s=0.0)
+    process.lower_priority(child.pid, 19)

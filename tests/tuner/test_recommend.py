@@ -27,6 +27,7 @@ from profiles.vocabulary import (
 )
 from tests.profiles.store_examples import SPEC
 from tuner.engines.base import SOURCE
+from tuner.engines.llama_cpp.describe import LlamaCpp
 from tuner.errors import EngineUnavailableError, NothingFeasibleError, UsageError
 from tuner.recommend import Question, Recommendation, recommend
 
@@ -169,6 +170,27 @@ def test_similar_machine_with_every_setting_by_its_role(store: Store) -> None:
     settings = given.config.as_dict()
     assert (settings["n_threads"], settings["flash_attn"], settings["wait_policy"]) == (2, "on", "passive")
     assert "placement" not in settings
+
+
+def test_a_default_is_each_machine_s_own(store: Store) -> None:
+    default = Config.of("llama_cpp", SOURCE, {**FOUND.as_dict(), "n_threads": 4, "n_ubatch": 16})
+    store.publish(replace(PROFILE, status=ProfileStatus.NO_GAIN, config=default, baseline_config=default))
+    there = smaller("there", 2)
+    store.save_machine(there, "there")
+    given = ask(store, there)
+    own = LlamaCpp().canonical(LlamaCpp().default(there, MODEL, CHAT), MODEL, CHAT)
+    assert (given.basis, given.changes) == ("similar", ())
+    for name in ("n_threads", "n_threads_batch", "n_ubatch"):
+        assert given.config.get(name) == own.get(name) != default.get(name)
+    assert says(given, "a default is not brought over")
+
+
+def test_a_command_that_was_to_be_kept_is_brought_over(store: Store) -> None:
+    facts = {"document": {"from": {"command": "llama-server"}}}
+    store.publish(replace(PROFILE, status=ProfileStatus.NO_GAIN, facts=facts))
+    given = ask(store, smaller("there", 2))
+    assert given.config.get("wait_policy") == FOUND.get("wait_policy")
+    assert not says(given, "a default is not brought over")
 
 
 def test_this_machine_wins_over_a_nearer_question_elsewhere(store: Store) -> None:

@@ -16,9 +16,10 @@ from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Limit, Objective, Wor
 from tests.support.surface import MODEL
 from tuner.engines.llama_cpp.describe import LlamaCpp
 from tuner.engines.simulated.describe import Simulated
+from tuner.engines.transformers.describe import Transformers
 from tuner.errors import NothingFeasibleError, UsageError
 from tuner.measurement import placement
-from tuner.narrowing import kv_cache_bytes, searched_dimensions, searched_variants
+from tuner.narrowing import check_variants, kv_cache_bytes, searched_dimensions, searched_variants
 from tuner.request import (
     SearchRequest,
     load_text,
@@ -255,6 +256,7 @@ def shop_of(model=LLAMA_MODEL, workload=CHAT, cpus=2, memory_bytes=None) -> Any:
         workload=workload,
         observer=lambda event: notes.append(event.message),
         notes=notes,
+        lacking=lambda _engine, _recipe: None,
     )
 
 
@@ -322,13 +324,27 @@ def test_answers_unchanged_keeps_to_the_file_and_an_exact_cache():
     assert len(found["n_threads"]) == 2
     assert searched_variants(request(answers_unchanged=True), shop, LlamaCpp()) == ("source",)
     refused(
-        lambda: searched_variants(request(answers_unchanged=True, variants=("q8_0",)), shop, LlamaCpp()),
+        lambda: check_variants(request(answers_unchanged=True, variants=("q8_0",)), shop, [LlamaCpp()]),
         "--variants",
     )
 
 
 def test_an_unknown_variant_is_refused_with_the_nearest():
-    refused(lambda: searched_variants(request(variants=("q8",)), shop_of(), LlamaCpp()), "did you mean q8_0?")
+    refused(lambda: check_variants(request(variants=("q8",)), shop_of(), [LlamaCpp()]), "did you mean q8_0?")
+
+
+def test_a_variant_of_one_engine_leaves_none_of_another():
+    shop, asked = shop_of(), request(variants=("int8",))
+    check_variants(asked, shop, [LlamaCpp(), Transformers()])
+    assert searched_variants(asked, shop, LlamaCpp()) == ()
+    assert searched_variants(asked, shop, Transformers()) == ("int8",)
+
+
+def test_a_variant_whose_maker_lacks_a_package_is_left_out_with_a_note():
+    shop = shop_of()
+    shop.lacking = lambda _engine, recipe: "no onnx" if recipe.label == "bf16" else None
+    assert "bf16" not in searched_variants(request(), shop, Transformers())
+    assert shop.notes == ["left out: no onnx"]
 
 
 def test_the_kv_cache_counts_both_halves_of_every_layer_and_stream():
@@ -351,7 +367,7 @@ def test_p16_variants_that_can_not_fit_are_left_out_with_the_numbers():
 
 def test_p16_a_source_above_the_limit_is_never_loaded():
     with pytest.raises(NothingFeasibleError, match=r"source needs 5\.00 GiB .* 4\.00 GiB of memory are free"):
-        searched_variants(request(), shop_of(BIG, memory_bytes=4 << 30), LlamaCpp())
+        check_variants(request(), shop_of(BIG, memory_bytes=4 << 30), [LlamaCpp()])
 
 
 # --- what is searched then ----------------------------------------------------------------------

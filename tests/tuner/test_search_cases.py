@@ -32,7 +32,7 @@ from tuner.measurement.bench import Measurement
 from tuner.search.budget import Budget
 from tuner.search.confirm import Plan, confirm
 from tuner.search.ledger import Estimate
-from tuner.search.sampler import SAMPLER_NAME
+from tuner.search.proposer import SAMPLER_NAME
 from tuner.search.tie import TIE_PAIRS, cheaper_rival, decide_tie, is_cheaper
 from tuner.workshop import Workshop
 

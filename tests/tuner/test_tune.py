@@ -178,6 +178,7 @@ def test_s01_a_finite_space_is_exhausted_once(flow: Flow, quick_quality, monkeyp
     assert len(tried) == len(set(tried)) == 2 * len(counts)
     assert document["status"] == "provisional"
     assert "every configuration has been tried" in flow.notes
+    assert document["ended"] == "every configuration has been tried"
 
 
 def test_a_search_beside_a_neighbour_ends_and_says_that_it_was_loaded(

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 SIDE_HELP = "default, best, a profile's id, a YAML file, or a llama-server command."
 
 
@@ -29,13 +31,20 @@ def compare(
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="How long it may take, like 60s or 5m.")] = "2m",
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=100,
+            help="Run exactly so many pairs [default: as many as the answer needs].",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait while another search measures on this machine.")
     ] = False,
-    storage: Annotated[
-        str | None, typer.Option(help="Database URL or path [default: in the data folder].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure two configurations side by side: which is faster?
 
@@ -61,6 +70,7 @@ def compare(
         quality=quality_named(quality),
         engines=split_names("--engines", engines),
         budget_s=parse_budget_s(budget),
+        pairs=pairs,
         wait=wait,
         storage=storage,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import exit_codes
+from tuner.cli.options import AsJson, Storage
 
 if TYPE_CHECKING:
     from profiles.store.taken import Taken
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Check, back up, upgrade and move what is stored.", no_args_is_help=True, rich_markup_mode=None
 )
-Storage = Annotated[
-    str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
@@ -30,7 +27,7 @@ def check(storage: Storage = None, as_json: AsJson = False) -> int:
     """
     from dataclasses import asdict
 
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
     from tuner.home import Home
     from tuner.storecheck import check as look
 
@@ -40,7 +37,7 @@ def check(storage: Storage = None, as_json: AsJson = False) -> int:
         found.append(finding)
         if not as_json:
             fix = f"; {finding.fix}" if finding.fix else ""
-            typer.echo(f"{finding.state:<9}{finding.message}{fix}")
+            say([f"{finding.state:<9}{finding.message}{fix}"])
     sound = all(finding.state != "damaged" for finding in found)
     if as_json:
         print_json({"checks": [asdict(finding) for finding in found], "sound": sound})
@@ -135,7 +132,7 @@ def import_bundle(
     """
     from dataclasses import asdict
 
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
     from tuner.home import Home
     from tuner.keeping import take_over
 
@@ -144,8 +141,7 @@ def import_bundle(
     if as_json:
         print_json({"taken": [asdict(one) for one in taken], "refused": len(refused)})
     else:
-        for line in report(taken):
-            typer.echo(line)
+        say(report(taken))
     return exit_codes.FAILED if refused else exit_codes.DONE
 
 
@@ -167,6 +163,7 @@ def report(taken: list[Taken]) -> list[str]:
 
 
 def _many(count: int, what: str) -> str:
-    if count == 1 or what.endswith("s"):
-        return f"{count} {what}"
-    return f"{count} {what.removesuffix('y')}{'ies' if what.endswith('y') else 's'}"
+    one = what.removesuffix("s")
+    if count == 1:
+        return f"1 {one}"
+    return f"{count} {one.removesuffix('y')}{'ies' if one.endswith('y') else 's'}"

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tuner.cli import exit_codes
+from tuner.cli.options import AsJson, Storage
 
 if TYPE_CHECKING:
     from probes.machine import Machine
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> int:
+def doctor(storage: Storage = None, as_json: AsJson = False) -> int:
     """Check the machine and the engines, with what mends each fault.
 
     Ends with 1 only if nothing can run.
     """
     from probes.machine import probe
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
 
     machine = probe()
-    checks = [*condition_checks(machine), *engine_checks(machine), *store_checks()]
+    checks = [*condition_checks(machine), *engine_checks(machine), *store_checks(storage)]
     can_run = any(check["id"] == "engine" and check["state"] == "ok" for check in checks)
     if as_json:
         print_json({"checks": checks, "can_run": can_run})
     else:
-        for check in checks:
-            fix = f"; {check['fix']}" if check["fix"] else ""
-            typer.echo(f"{check['state']:<9}{check['message']}{fix}")
+        say(
+            f"{check['state']:<9}{check['message']}" + (f"; {check['fix']}" if check["fix"] else "")
+            for check in checks
+        )
     return exit_codes.DONE if can_run else exit_codes.FAILED
 
 
@@ -56,16 +56,15 @@ def engine_checks(machine: Machine) -> Iterator[dict[str, Any]]:
             yield _check("engine", "missing", f"{name}: {found.reason}")
 
 
-def store_checks() -> Iterator[dict[str, Any]]:
+def store_checks(storage: str | None = None) -> Iterator[dict[str, Any]]:
     """Whether the data folder can be used."""
     from probes.errors import CputuneError
-    from profiles.store import Store
     from tuner.home import Home
+    from tuner.opening import known_store
 
-    home = Home.find()
     try:
-        with Store.open(home.database) as store:
-            yield _check("store", "ok", f"{store.path} can be read and written")
+        with known_store(Home.find(), storage) as store:
+            yield _check("store", "ok", f"{store.path or 'the database'} can be read and written")
     except CputuneError as error:
         yield _check("store", "critical", str(error))
 

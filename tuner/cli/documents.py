@@ -22,6 +22,7 @@ from profiles.bundle import (
 from profiles.documents import ProfileDocument
 from profiles.records import ProfileStatus, StudyStatus
 from profiles.vocabulary import Setting, TrialStatus, Workload
+from tuner.cli.documents_daemon import Promotion
 
 Settings = dict[str, Setting]
 Metrics = dict[str, float]
@@ -113,6 +114,22 @@ class Load(BaseModel):
     best: QuietAndBusy | None = None
 
 
+class EngineBest(BaseModel):
+    """An engine's best by the search's own rounds; `over_best` is its cost over the best's."""
+
+    engine: str
+    best: Result | None
+    is_judged: bool
+    over_best: float | None
+    lost: str | None
+
+
+class Reference(Result):
+    """The reference engine as it comes; `ratio` is the best's speed over its, by the search's own rounds."""
+
+    ratio: float
+
+
 class Search(_Document):
     """`cputune search --json`."""
 
@@ -131,16 +148,22 @@ class Search(_Document):
     best: Best | None
     runners_up: list[Result]
     front: list[Result]
+    engines: list[EngineBest]
+    reference: Reference | None
+    pareto: list[Result]
     speedup: SpeedUp | None
     trials: TrialCounts
     dropped_rounds: int
     elapsed_s: float
+    ended: str | None = None
     measured_now: bool
 
 
 class Compare(_Document):
-    """`cputune compare --json`."""
+    """`cputune compare --json`; with `identical` sides the ratio is noise."""
 
+    comparison: int
+    identical: bool
     metric: str
     model: NamedModel
     workload: Workload
@@ -150,6 +173,7 @@ class Compare(_Document):
     ratio: Ratio
     verdict: Literal["a", "b", "no difference", "not resolved"]
     pairs: int
+    values: list[tuple[float, float]]
     pairs_needed: int | None
     dropped_rounds: int
     elapsed_s: float
@@ -273,6 +297,7 @@ class PastSearch(BaseModel):
     value: float | None
     speedup: SpeedUp | None
     profile_id: str | None
+    invalidated: str | None = None
     engine_builds: dict[str, str]
     kernel: str | None
 
@@ -287,10 +312,45 @@ class ListedSearch(PastSearch):
     changes: list[Changed]
 
 
+class ComparedSide(BaseModel):
+    """A configuration that was compared, with the median of its processes' values."""
+
+    engine: str
+    variant: str
+    config: Settings
+    value: float | None
+
+
+class ListedComparison(BaseModel):
+    """A comparison that was measured; `ratio` is a over b, null while it has not ended."""
+
+    comparison: str
+    study: str
+    model: str
+    machine: NamedMachine
+    workload: str
+    metric: str
+    a: ComparedSide
+    b: ComparedSide
+    ratio: Ratio | None
+    verdict: str | None
+    pairs: int
+    started_at: str
+    finished_at: str | None
+
+
+class ShowComparison(_Document, ListedComparison):
+    """`cputune show c-ID --json`; each of `values` is a pair of processes, a's value first."""
+
+    values: list[tuple[float, float]]
+
+
 class History(_Document):
     """`cputune history --json`, the last changed first."""
 
     studies: list[ListedSearch]
+    comparisons: list[ListedComparison]
+    promotions: list[Promotion]
 
 
 class Difference(_Document):
@@ -346,22 +406,6 @@ class Show(_Document):
     trials: list[ShownTrial] = Field(default=[])
 
 
-class Check(BaseModel):
-    """One check of the database."""
-
-    check: str
-    state: Literal["ok", "note", "damaged"]
-    message: str
-    fix: str
-
-
-class Checks(_Document):
-    """`cputune db check --json`."""
-
-    checks: list[Check]
-    sound: bool
-
-
 BundleLine = (
     StartDocument
     | ModelDocument
@@ -380,7 +424,7 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "history": History,
     "history-diff": Difference,
     "show": Show,
-    "db-check": Checks,
+    "show-comparison": ShowComparison,
     "profile": ProfileDocument,
 }
 """Name of the schema -> its model; the lines of a bundle have one schema together, `bundle-line`."""
@@ -395,5 +439,5 @@ def schemas() -> dict[str, dict[str, Any]]:
     every = {**DOCUMENTS, **documents_advice.DOCUMENTS}
     found = {name: model.model_json_schema(mode="serialization") for name, model in every.items()}
     found["bundle-line"] = TypeAdapter(BundleLine).json_schema(mode="serialization")
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return {name: head | schema for name, schema in sorted(found.items())}
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {name: {"$schema": draft, **schema} for name, schema in sorted(found.items())}

@@ -1,4 +1,4 @@
-"""What advice and verification print with --json, as models for docs/schemas."""
+"""What the commands beside search and compare print with --json, as models for docs/schemas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from profiles.records import ProfileStatus
 from profiles.vocabulary import Workload
 from tuner.cli.documents import Metrics, NamedMachine, NamedModel, Ratio, Settings
+from tuner.cli.documents_daemon import Rollback
 
 
 class AskedMachine(NamedMachine):
@@ -121,9 +122,28 @@ class Invalidate(BaseModel):
     profiles: list[str]
 
 
+class Check(BaseModel):
+    """One check of the database."""
+
+    check: str
+    state: Literal["ok", "note", "damaged"]
+    message: str
+    fix: str
+
+
+class Checks(BaseModel):
+    """`cputune db check --json`."""
+
+    schema_version: Literal[1]
+    checks: list[Check]
+    sound: bool
+
+
 DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "recommend": Recommend,
     "verify": Verify,
     "invalidate": Invalidate,
+    "rollback": Rollback,
+    "db-check": Checks,
 }
 """Name of the schema -> its model."""

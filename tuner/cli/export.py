@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.options import Storage
+
 
 def export(
     profile: Annotated[str, typer.Argument(help="A profile's id, or its beginning.")],
     target: Annotated[
         str, typer.Option("--format", "-f", help="llama-server, llama-cpp-python, ollama, env, yaml or json.")
     ] = "llama-server",
+    storage: Storage = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Print a profile as something that starts it elsewhere.
@@ -28,5 +31,5 @@ def export(
     wanted = "json" if as_json else target
     check_names("format", (wanted,), tuple(FORMATS))
     with Progress() as progress:
-        launch = launch_of(profile, Home.find(), progress.observe)
+        launch = launch_of(profile, Home.find(), progress.observe, storage=storage)
     typer.echo(write(launch, wanted).rstrip("\n"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+
+from tuner.cli.options import AsJson, Storage
 
 BLOCKS = ("▁▂▃▄▅▆▇█", "_.-=+*%#")
 """Of a trend, the smallest value first; the second where the terminal has no such signs."""
@@ -26,38 +28,45 @@ def history(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="What is not the same in two searches: ids of studies or profiles."),
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the searches of this store.
 
     They stand by what was asked, the last changed first, with the trend of the answers. Under a search
-    stands what is not as in the one before: engine build, kernel, settings, numbers.
+    stands what is not as in the one before: engine build, kernel, settings, numbers. Below stand the
+    comparisons, and what a daemon promoted, refused and rolled back, and why.
     """
-    from profiles.store import Store
     from tuner import history as past
-    from tuner.cli.output import print_json
+    from tuner.cli.compared import comparison_lines
+    from tuner.cli.output import print_json, say
+    from tuner.compared import comparisons
     from tuner.home import Home
+    from tuner.opening import known_store
 
-    with Store.open(storage or Home.find().database) as store:
+    with known_store(Home.find(), storage) as store:
         if diff is not None:
             document = past.difference(store, *diff)
         else:
             rows = past.searches(store, model=model, machine=machine, workload=workload, limit=limit)
-            document = {"studies": rows}
+            filters = {"model": model, "machine": machine, "workload": workload}
+            decided = past.promotions(store, **filters, limit=limit)
+            compared = comparisons(store, **filters, limit=limit)
+            document = {"studies": rows, "promotions": decided, "comparisons": compared}
     if as_json:
         print_json(document)
     elif diff is not None:
         _print(difference(document))
-    elif not rows:
+    elif not (rows or compared or decided):
         typer.echo("No search has been run here yet. Start with: cputune search")
     else:
-        _print(listing(past.questions(rows)))
+        if rows:
+            _print(listing(past.questions(rows)))
+        say(comparison_lines(compared))
+        _print(decisions(decided))
 
 
-def _print(lines: Iterator[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
         typer.echo(line)
 
@@ -73,9 +82,27 @@ def listing(questions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[st
             yield f"  {line}"
         for row in rows:
             yield _line(row)
+            if row["invalidated"]:
+                yield from _folded(f"not to be trusted: it {row['invalidated']}", " " * 12)
             if row["changes"]:
                 told = "; ".join(map(change, row["changes"]))
                 yield from _folded(f"since the one before: {told}", " " * 12)
+
+
+def decisions(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What a daemon promoted, refused and rolled back: when, what, and why."""
+    if not rows:
+        return
+    yield ""
+    yield "What the daemon decided:"
+    for row in rows:
+        running, other = row["running"] or "the defaults", row["other"] or "the defaults"
+        what = {
+            "promoted": f"promoted {running} over {other}",
+            "refused": f"refused {other}, {running} stays",
+            "rolled_back": f"rolled back from {other} to {running}",
+        }[row["action"]]
+        yield from _folded(f"{row['at'][:16].replace('T', ' ')} {what}: {row['reason']}", "  ")
 
 
 def heading(row: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 if TYPE_CHECKING:
     from profiles.records import TrialRecord
     from profiles.store import Store
@@ -19,22 +21,20 @@ def invalidate(
         ),
     ],
     reason: Annotated[str, typer.Option(help="What was wrong with it.")] = "declared wrong by the user",
-    storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Declare a measurement wrong.
 
     It stays in the history, but its samples are not used any more. Profiles that rest on it say so and are
     no longer answers: the next search measures anew.
     """
-    from profiles.store import Store
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
     from tuner.home import Home
+    from tuner.opening import known_store
 
     why = " ".join(reason.split())
-    with Store.open(storage or Home.find().database) as store:
+    with known_store(Home.find(), storage) as store:
         wrong = store.invalidate_trial(named_trial(store, trial).id, why)
         study = store.study(wrong.study_id)
         doubted = [
@@ -47,9 +47,13 @@ def invalidate(
             {"trial": wrong.id, "study": study.id, "number": wrong.number, "reason": why, "profiles": doubted}
         )
         return
-    typer.echo(f"Trial {wrong.number} of {study.id} ({study.name}) is declared wrong: {why}.")
     rest = f"Not answers any more: {', '.join(doubted)}." if doubted else "No published profile rests on it."
-    typer.echo(f"{rest} The next search measures it anew.")
+    say(
+        (
+            f"Trial {wrong.number} of {study.id} ({study.name}) is declared wrong: {why}.",
+            f"{rest} The next search measures it anew.",
+        )
+    )
 
 
 def named_trial(store: Store, text: str) -> TrialRecord:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
@@ -15,49 +17,56 @@ from typer.exceptions import TyperException
 
 from probes.errors import CputuneError
 from tuner.cli import exit_codes
-from tuner.cli.compare import compare
-from tuner.cli.db import app as db
-from tuner.cli.doctor import doctor
-from tuner.cli.engines import engines
-from tuner.cli.export import export
-from tuner.cli.history import history
-from tuner.cli.invalidate import invalidate
-from tuner.cli.models import app as models
-from tuner.cli.plot import plot
-from tuner.cli.probe import probe
-from tuner.cli.recommend import recommend
-from tuner.cli.search import search
-from tuner.cli.show import show
-from tuner.cli.verify import verify
 
 GO_ON = "interrupted; what was finished is kept: the same command (without --fresh) goes on from there"
 
-app = typer.Typer(
-    name="cputune",
-    help="Find the engine, quantization and settings that make a language model answer fastest on this CPU.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.command()(probe)
-app.command()(engines)
-app.add_typer(models, name="models")
-app.command()(search)
-app.command()(recommend)
-app.command()(compare)
-app.command()(show)
-app.command()(plot)
-app.command()(history)
-app.command()(export)
-app.command()(verify)
-app.command()(invalidate)
-# The one reference to a package above: by name, so that this one does not import it.
-app.command()(import_module("service.commands").serve)
-app.add_typer(db, name="db")
-app.command()(doctor)
+COMMANDS: Mapping[str, str] = {
+    "probe": "tuner.cli.probe:probe",
+    "engines": "tuner.cli.engines:engines",
+    "models": "tuner.cli.models:app",
+    "search": "tuner.cli.search:search",
+    "recommend": "tuner.cli.recommend:recommend",
+    "compare": "tuner.cli.compare:compare",
+    "show": "tuner.cli.show:show",
+    "plot": "tuner.cli.plot:plot",
+    "history": "tuner.cli.history:history",
+    "export": "tuner.cli.export:export",
+    "verify": "tuner.cli.verify:verify",
+    "invalidate": "tuner.cli.invalidate:invalidate",
+    # The one reference to a package above: by name, so that this one does not import it.
+    "serve": "service.commands:serve",
+    "daemon": "service.daemon.commands:daemon",
+    "rollback": "service.daemon.commands:rollback",
+    "db": "tuner.cli.db:app",
+    "doctor": "tuner.cli.doctor:doctor",
+}
+"""Name -> "module:function", or a group of commands, in the order of the help."""
 
 
-@app.callback()
+def application(wanted: str | None = None) -> typer.Typer:
+    """The program with all commands, or with `wanted` alone where that is one: making all takes longer than
+    many a command."""
+    made = typer.Typer(
+        name="cputune",
+        help=_root.__doc__,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    made.callback()(_root)
+    one = COMMANDS.get(wanted or "")
+    for name, place in COMMANDS.items():
+        if one not in (None, place):
+            continue
+        module, _, attribute = place.partition(":")
+        part = getattr(import_module(module), attribute)
+        if isinstance(part, typer.Typer):
+            made.add_typer(part, name=name)
+        else:
+            made.command(name)(part)
+    return made
+
+
 def _root() -> None:
     """Find the engine, quantization and settings that make a language model answer fastest on this CPU."""
 
@@ -68,6 +77,8 @@ def main() -> None:
     sys.excepthook = _report_fault
     # Before numpy is loaded: a pool of BLAS threads of our own would disturb the rounds.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # What a command imports is kept to its end: looking through it again and again takes a tenth of its time.
+    gc.set_threshold(50_000)
     terminated: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -94,7 +105,7 @@ def run(arguments: list[str]) -> int:
     try:
         _check_text(*arguments, os.environ.get("CPUTUNE_HOME", ""))
         # Not app(...): that would put Typer's own handler of exceptions in the place of ours.
-        command = typer.main.get_command(app)
+        command = typer.main.get_command(application(next(iter(arguments), None)))
         result = command.main(args=arguments, prog_name="cputune", standalone_mode=False)
     except TyperException as error:
         return _fail(_explained(error, arguments), exit_codes.ARGUMENTS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from tuner.cli import exit_codes
+from tuner.cli.options import AsJson, Storage
 
 app = typer.Typer(
     help="List, add, pull, prepare and remove models.", no_args_is_help=True, rich_markup_mode=None
@@ -15,14 +17,15 @@ app = typer.Typer(
 
 @app.command(name="list")
 def list_models(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the registered models and the variants that were made of them."""
-    from profiles.store import Store
-    from tuner.cli.output import print_json, show, table
+    from tuner.cli.output import print_json, say
     from tuner.home import Home
+    from tuner.opening import known_store
 
-    with Store.open(Home.find().database) as store:
+    with known_store(Home.find(), storage) as store:
         rows = [
             {
                 **record.info.to_json(),
@@ -39,20 +42,18 @@ def list_models(
             "No model is registered: cputune search uses the demo model. Add one: cputune models add X.gguf"
         )
     else:
-        columns = ("name", "architecture", ">parameters", ">bits/weight", ">MiB", "variants", "source")
-        show(table(None, columns, map(_row, rows)))
+        say(line for row in rows for line in _lines(row))
 
 
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        row["name"],
-        row["architecture"],
-        f"{row['parameter_count'] / 1e6:.0f} M",
-        f"{row['bits_per_weight']:.2f}",
-        f"{row['file_bytes'] / 2**20:.0f}",
-        " ".join(row["variants"]) or "-",
-        row["source"],
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    yield row["name"]
+    yield (
+        f"  {row['architecture']}, {row['parameter_count'] / 1e6:.0f} M parameters,"
+        f" {row['bits_per_weight']:.2f} bits/weight, {row['file_bytes'] / 2**20:.0f} MiB"
     )
+    yield f"  {row['source']}"
+    if row["variants"]:
+        yield f"  made: {' '.join(row['variants'])}"
 
 
 @app.command()
@@ -60,23 +61,26 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            help="A .gguf file (any part of a split one), package:MODULE[/PATH], hf:OWNER/REPO[:FILE],"
-            " ms:OWNER/REPO[:FILE], or shape:NAME for random weights of a published shape."
+            help="A .gguf file (any part of a split one), a folder (of Hugging Face with safetensors, of ONNX"
+            " Runtime GenAI, of OpenVINO), package:MODULE[/PATH], hf:OWNER/REPO[:FILE], ms:OWNER/REPO[:FILE],"
+            " or shape:NAME for random weights of a published shape."
         ),
     ],
     name: Annotated[
         str | None, typer.Option(help="The name to register it under [default: the file's].")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check a model and register it; weights that are registered already keep their name."""
-    from profiles.store import Store
     from tuner.cli.output import print_json
+    from tuner.cli.progress import Progress
     from tuner.home import Home
+    from tuner.opening import store_to_write
     from tuner.setup import add_model
 
     home = Home.find()
-    with Store.open(home.database) as store:
+    with Progress() as progress, store_to_write(home, storage, progress.observe) as store:
         found, model = add_model(store, home, source, name, refresh=True)
     if as_json:
         print_json({**model.to_json(), "source": found.spec})
@@ -96,19 +100,21 @@ def pull(
     name: Annotated[
         str | None, typer.Option(help="The name to register it under [default: the file's].")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a model's files into the data folder and register it from there.
 
     It then no longer needs the hub's cache, or the disk that it came from.
     """
-    from profiles.store import Store
     from tuner.cli.output import print_json
+    from tuner.cli.progress import Progress
     from tuner.home import Home
     from tuner.library import pull as bring
+    from tuner.opening import store_to_write
 
     home = Home.find()
-    with Store.open(home.database) as store:
+    with Progress() as progress, store_to_write(home, storage, progress.observe) as store:
         found, model = bring(store, home, source, name)
     if as_json:
         print_json({**model.to_json(), "source": found.spec, "pulled_from": source})
@@ -122,7 +128,8 @@ def pull(
 @app.command()
 def remove(
     name: Annotated[str, typer.Argument(help="A registered name.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forget a model, with the variants that were made of it.
 
@@ -131,13 +138,13 @@ def remove(
     """
     from dataclasses import asdict
 
-    from profiles.store import Store
     from tuner.cli.output import print_json
     from tuner.home import Home
     from tuner.library import remove as forget
+    from tuner.opening import known_store
 
     home = Home.find()
-    with Store.open(home.database) as store:
+    with known_store(home, storage) as store:
         removed = forget(store, home, name)
     if as_json:
         print_json(asdict(removed))
@@ -162,7 +169,8 @@ def prepare(
         str | None, typer.Option(help="Variants to make, separated by commas [default: all].")
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Engines to make them for.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> int:
     """Make variants of a model before a search wants them; ends with 1 when one can't be made."""
     from tuner.cli.output import print_json, show, table
@@ -178,6 +186,7 @@ def prepare(
             split_names("--engines", engines),
             split_names("--variants", variants),
             progress.observe,
+            storage,
         )
     if as_json:
         print_json({"variants": made})

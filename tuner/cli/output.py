@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -37,6 +39,24 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines; on a terminal folded between words at its width, so that paths and ids stay whole."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in lines:
+        for part in [line] if width is None else folded(line, width):
+            typer.echo(part)
+
+
+def folded(line: str, width: int = 80) -> Iterator[str]:
+    """The line in parts of at most `width` characters; what has no blank in it stays whole."""
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip())]
+    yield from textwrap.wrap(
+        line, width=width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def show(*parts: object) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 if TYPE_CHECKING:
     from profiles.store import Store
     from tuner.search.recorded import Recorded
@@ -16,21 +18,22 @@ if TYPE_CHECKING:
 def plot(
     wanted: Annotated[str, typer.Argument(metavar="STUDY|PROFILE", help="An id, or its beginning.")],
     out: Annotated[str, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the charts of a study as one HTML page that needs no network.
 
     Optimisation history, Pareto front, importance, each setting by itself, thread scaling, and prefill and
     decode of each variant. An earlier page of the same name is overwritten, another file is not.
     """
-    from profiles.store import Store
     from tuner.cli import output
     from tuner.errors import NothingFeasibleError, UsageError
     from tuner.home import Home
+    from tuner.opening import known_store
     from tuner.search.recorded import recorded
 
     target = writable(out)
-    with Store.open(Home.find().database) as store:
+    with known_store(Home.find(), storage) as store:
         profile = store.profile(wanted) if wanted.startswith("p-") else None
         found = recorded(store, store.study((profile and profile.study_id) or wanted))
         facts = header(store, found)

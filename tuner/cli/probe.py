@@ -31,12 +31,12 @@ def probe(
         from tuner.home import Home
 
         machine = machine.with_bandwidth(measure_bandwidth(machine, Home.find().root))
-    if as_json:
-        from tuner.cli.output import dump_json
+    from tuner.cli.output import dump_json, say
 
+    if as_json:
         dump_json(machine.to_json())
     else:
-        typer.echo("\n".join(lines(machine)))
+        say(lines(machine))
 
 
 def lines(machine: Machine) -> Iterator[str]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 if TYPE_CHECKING:
     from profiles.store import Store
     from tuner.export import Launch
@@ -36,10 +38,8 @@ def recommend(
     target: Annotated[
         str | None, typer.Option("--format", "-f", metavar="FORMAT", help="Print it as `export` does.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Recommend a configuration from what is known, without measuring.
 
@@ -48,12 +48,12 @@ def recommend(
     be installed.
     """
     from probes.machine import probe
-    from profiles.store import Store
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
     from tuner.cli.search import split_names
     from tuner.export import FORMATS, export
     from tuner.home import Home
     from tuner.narrowing import check_names
+    from tuner.opening import known_store
     from tuner.recommend import Question
     from tuner.recommend import recommend as advise
     from tuner.request import quality_named
@@ -63,7 +63,7 @@ def recommend(
         check_names("format", (target,), tuple(FORMATS))
     home = Home.find()
     asked = probe() if machine is None else machine_given(machine)
-    with Store.open(storage or home.database) as store:
+    with known_store(home, storage) as store:
         question = Question(
             known_model(store, home, model),
             workload_given(workload),
@@ -77,7 +77,7 @@ def recommend(
     elif as_json:
         print_json(given.to_json())
     else:
-        typer.echo("\n".join(lines(given, question, is_here=machine is None)))
+        say(lines(given, question, is_here=machine is None))
 
 
 def known_model(store: Store, home: Home, wanted: str | None) -> str:
@@ -135,8 +135,8 @@ def basis_in_words(given: Recommendation) -> str:
         "similar": f"the answer of a similar machine, {where}",
         "default": "no measurement: an engine's own defaults",
     }[given.basis]
-    distance = "" if given.distance is None else f"distance {given.distance:.2f}, "
-    return f"{words} ({distance}{given.confidence} confidence)"
+    distance = f"distance {given.distance:.2f}, " if given.distance else ""
+    return f"{words} ({distance}confidence: {given.confidence})"
 
 
 def lines(given: Recommendation, question: Question, *, is_here: bool) -> Iterator[str]:

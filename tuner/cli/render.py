@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from profiles.metrics import METRICS, base_name
+from tuner.cli.by_engine import engine_parts
 from tuner.cli.flags import baseline_name, flag_lines, note_lines, the_baseline
 from tuner.cli.front import front_parts
 from tuner.cli.output import show, table
@@ -40,7 +41,8 @@ def search_report(document: Document) -> None:
     heading = f"{document['model']['name']}, {document['workload']['name']} on {document['machine']['label']}"
     same = f"as {the_baseline(document)}"
     answer = results_table(heading, rows, document["baseline"], same)
-    show(answer, *front_parts(document), *(Text(line) for line in conclusion(document)))
+    parts = (*engine_parts(document), *front_parts(document))
+    show(answer, *parts, *(Text(line) for line in conclusion(document)))
     for line in flag_lines(document):
         typer.echo(line)
 
@@ -120,8 +122,13 @@ def conclusion(document: Document) -> list[str]:
         lines.append("These are the simulated engine's made-up numbers: they say nothing about your model.")
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy. Search again on a quiet machine.")
+    if side := document.get("sensitive"):
+        where = baseline if side == "default" else "The best"
+        lines.append(f"{where[0].upper()}{where[1:]} is sensitive to background load: disturbed more often.")
     lines += under_load(document)
     lines += beside(document)
+    if document.get("ended"):
+        lines.append(f"It ended with time left: {document['ended']}.")
     trials = document["trials"]
     counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
     is_shape = document["model"]["source"].startswith("shape:")
@@ -231,6 +238,9 @@ def comparison_conclusion(document: Document) -> list[str]:
     ]
     if document["conditions"] == "loaded":
         lines.append("Measured under load: other work kept the CPUs busy.")
-    if document["verdict"] == "not resolved":
+    if document["identical"]:
+        lines.append("Both sides are the same configuration: any difference is noise.")
+    elif document["verdict"] == "not resolved":
         lines.append(unresolved(document))
+    lines.append(f"See it again: cputune show c-{document['comparison']}")
     return lines

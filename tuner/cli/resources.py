@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from profiles.metrics import METRICS
+from tuner.cli.flags import baseline_name
 from tuner.cli.output import show, table
 from tuner.cli.render import formatted
 
@@ -20,7 +21,8 @@ Document = Mapping[str, Any]
 
 def resources_report(document: Document) -> None:
     """A table of the default and the best, and a line for each policy that was tried around the winner."""
-    sides = [(name, document[name]) for name in ("baseline", "best") if document[name] is not None]
+    named = ((baseline_name(document), document["baseline"]), ("best", document["best"]))
+    sides = [(name, side) for name, side in named if side is not None]
     lines = [
         (METRICS[name].description, *(formatted(side["metrics"], name) for _, side in sides))
         for name in SHOWN

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import exit_codes
+from tuner.cli.options import AsJson, Storage
 
 
 def search(
@@ -100,16 +101,14 @@ def search(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait while another search measures on this machine.")
     ] = False,
-    storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-    ] = None,
+    storage: Storage = None,
     progress: Annotated[
         str,
         typer.Option(
             metavar="text|json", help="Progress on stderr for people, or one JSON object a line for programs."
         ),
     ] = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Find what answers fastest here without ruining the answers.
 

@@ -6,26 +6,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 if TYPE_CHECKING:
     from profiles.records import ProfileRecord, StudyRecord, TrialRecord
     from profiles.store import Store
 
 
 def show(
-    wanted: Annotated[str, typer.Argument(metavar="STUDY|PROFILE", help="An id, or its beginning.")],
+    wanted: Annotated[
+        str,
+        typer.Argument(metavar="STUDY|PROFILE|COMPARISON", help="An id, or the beginning of one."),
+    ],
     trials: Annotated[bool, typer.Option("--trials", help="List the study's trials.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show a study or a profile in full, and why it won.
+    """Show a study, a profile or a comparison in full, and why it won.
 
     What each setting is worth around the best, which settings matter, what would help next, and which
     trials were lost.
     """
-    from profiles.store import Store
     from tuner.cli import output
+    from tuner.cli.compared import shown
+    from tuner.compared import comparison, comparison_number
     from tuner.home import Home
+    from tuner.opening import known_store
 
-    with Store.open(Home.find().database) as store:
+    number = comparison_number(wanted)
+    with known_store(Home.find(), storage) as store:
+        if number is not None:
+            compared = comparison(store, number)
+            if as_json:
+                output.print_json(compared)
+            else:
+                output.say(shown(compared))
+            return
         profile = store.profile(wanted) if wanted.startswith("p-") else None
         study = store.study(profile.study_id if profile and profile.study_id else wanted)
         listed = store.trials(study.id) if trials else ()

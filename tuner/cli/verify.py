@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner.cli.options import AsJson, Storage
+
 
 def verify(
     profile: Annotated[str, typer.Argument(help="A profile's id, or its beginning.")],
@@ -24,10 +26,8 @@ def verify(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait while another search measures on this machine.")
     ] = False,
-    storage: Annotated[
-        str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    storage: Storage = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a running OpenAI-compatible server against a profile.
 
@@ -35,7 +35,7 @@ def verify(
     session, with the same lengths and another prompt each time. The answer says what serving costs, and how
     much of the promised gain is left.
     """
-    from tuner.cli.output import print_json
+    from tuner.cli.output import print_json, say
     from tuner.cli.progress import Progress
     from tuner.home import Home
     from tuner.request import parse_budget_s
@@ -56,7 +56,7 @@ def verify(
     if as_json:
         print_json(document)
     else:
-        typer.echo("\n".join(lines(document)))
+        say(lines(document))
 
 
 def token_given(variable: str | None, path: str | None) -> str | None:

@@ -154,9 +154,10 @@ class _Reading:
         count = server_flags.values_of(flag)
         if count is None:
             close = server_flags.nearest(spelled)
+            meant = f"; did you mean {close[0]}?" if len(close) == 1 else f"; related are {', '.join(close)}"
             raise UsageError(
                 f"--from: unknown flag '{spelled}' of {self._program}"
-                + (f"; did you mean {close}?" if close else ": allowed are those of llama-server")
+                + (meant if close else ": allowed are those of llama-server")
             )
         return count
 

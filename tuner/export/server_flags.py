@@ -136,8 +136,18 @@ def is_for_gpus(flag: str) -> bool:
     return _GPU.fullmatch(flag) is not None
 
 
-def nearest(flag: str) -> str | None:
-    """The known flag that an unknown one resembles most."""
-    every = [*READ, *ALIASES, *_SWITCHES, *_VALUED, *_PAIRED]
-    close = difflib.get_close_matches(flag.partition("=")[0], sorted(every), n=1)
-    return close[0] if close else None
+def nearest(flag: str) -> list[str]:
+    """The known flag that an unknown one is a slip of; else up to three that look alike or share words with
+    it, as --cache-type-k does with --kv-type."""
+    every = sorted({*READ, *ALIASES, *_SWITCHES, *_VALUED, *_PAIRED})
+    name = flag.partition("=")[0]
+    slip = difflib.get_close_matches(name, every, n=1, cutoff=0.8)
+    if slip:
+        return slip
+    shared = {known: len(_words(name) & _words(known)) for known in every}
+    kin = sorted((known for known in every if shared[known]), key=lambda known: (-shared[known], len(known)))
+    return list(dict.fromkeys((*difflib.get_close_matches(name, every, n=1), *kin)))[:3]
+
+
+def _words(flag: str) -> set[str]:
+    return {word for word in flag.strip("-").split("-") if len(word) > 1}

@@ -13,6 +13,7 @@ from typing import Self, cast
 
 from probes.machine import Machine
 from profiles.vocabulary import Config, ModelInfo, RoundSamples, Setting, TrialStatus, Workload
+from tuner import clock
 from tuner.engines.base import BOTH_PHASES, Engine, Phase, Scope
 from tuner.errors import WorkerError
 from tuner.measurement import collapse, contamination, counters, placement
@@ -20,14 +21,15 @@ from tuner.measurement.asked import ABORTED, BATCH_TOKENS, Ask, Kind, ask_of, bu
 from tuner.measurement.isolation import Deadlines, Worker
 from tuner.measurement.neighbour import Neighbour
 from tuner.measurement.pagecache import cached_share
+from tuner.measurement.patience import Patience
 from tuner.measurement.prompts import Prompts
 
 WARM_UP_PROMPT_TOKENS = 16
 WARM_UP_OUTPUT_TOKENS = 4
 RETRIES = 3
 """Rounds that a measurement may run beyond those asked, for contaminated ones, unless told otherwise."""
-SLOWEST = 20.0
-"""A round this many times slower than any of its kind before is taken for hung."""
+RETRY_SHARE = 0.1
+"""A round that took more than this of the time left is not repeated for being contaminated."""
 GIVEN_UP = 2
 """Rounds of a measurement that may be given up for a collapse; further ones run to their end."""
 _HISTORY = 50
@@ -116,7 +118,7 @@ class Bench:
         """One of our own that runs beside the rounds; what it causes is no contamination."""
         self._opened: _Opened | None = None
         self._scopes: dict[str, Mapping[str, Scope]] = {}
-        self._slowest_s: dict[tuple[Kind, frozenset[Phase]], float] = {}
+        self._patience = Patience(self._deadlines)
         self._history: deque[Mapping[str, float]] = deque(maxlen=_HISTORY)
 
     def measure(
@@ -130,7 +132,8 @@ class Bench:
         short_tokens: int | None = None,
         retries: int = RETRIES,
     ) -> Measurement:
-        """Run `rounds` clean rounds on a configuration, and at most `retries` more for contaminated ones.
+        """Run `rounds` clean rounds on a configuration, and at most `retries` more for contaminated ones,
+        as far as they are short for the time left.
 
         A full round runs the whole workload. A short one prefills a new prompt of its length and decodes
         `short_tokens` in the middle of the answer (`asked.ask_of`); {PREFILL} alone ends at the first token,
@@ -142,7 +145,7 @@ class Bench:
         """
         if kind == "full" and phases != BOTH_PHASES:
             raise ValueError("a full round has both phases")
-        began = time.monotonic()
+        began = clock.monotonic_s()
         try:
             opened, switched = self._bring_to(config, fresh)
             ran: list[RoundSamples] = []
@@ -162,9 +165,14 @@ class Bench:
                     opened, kind, ask, phases, self._busy_threads(config) if is_watched else 0
                 )
                 ran.append(samples)
-                generation_s += samples.facts.get("wall_ns", 0.0) / 1e9
+                stopped_ns = samples.facts.get(contamination.STOPPED_NS, 0.0)
+                round_s = max(0.0, samples.facts.get("wall_ns", 0.0) - stopped_ns) / 1e9
+                generation_s += round_s
                 clean += samples.dropped is None
-                left -= 1
+                # It was not for the machine's sake that a stopped round failed: it has its turn again.
+                left -= not stopped_ns
+                if not stopped_ns and round_s > RETRY_SHARE * self._remaining_s():
+                    left = min(left, rounds - len(ran))
                 if ABORTED in samples.facts:
                     given_up += 1
                     self._wait_for_quiet()
@@ -181,7 +189,7 @@ class Bench:
             unknown=tuple(sorted(set(requested) - set(effective))),
             load_ms=opened.load_ms,
             first_request_ms=opened.first_request_ms or 0.0,
-            seconds=time.monotonic() - began,
+            seconds=clock.monotonic_s() - began,
             generation_seconds=generation_s,
             memory=cast("Mapping[str, float]", memory),
             switched=switched,
@@ -319,12 +327,15 @@ class Bench:
     def _round(
         self, opened: _Opened, kind: Kind, ask: Ask, phases: frozenset[Phase], watched_threads: int
     ) -> RoundSamples:
-        began = time.monotonic()
-        deadline_s = self._round_deadline_s(kind, phases)
+        began = clock.monotonic_s()
+        config = opened.config
+        deadline_s = self._deadlines.run_s
+        if not self.neighbour:
+            deadline_s = self._patience.limit_s(config, kind, phases)
         times, facts, dropped = self._run(opened, ask, deadline_s, watched_threads)
         opened.cached = ask.cached
         if dropped is None:
-            self._remember_s(kind, phases, time.monotonic() - began)
+            self._patience.took(config, kind, phases, clock.monotonic_s() - began)
             dropped = contamination.judge(facts, self._history)
         else:
             facts = {**facts, ABORTED: 1.0}
@@ -339,6 +350,7 @@ class Bench:
     ) -> tuple[Sequence[Sequence[int]], Mapping[str, float], str | None]:
         """The times of the tokens, the counters, and why the round was given up if it was."""
         ran_ns = self.neighbour.ran_ns() if self.neighbour else 0
+        stopped_s = clock.stopped_s()
         answer = opened.worker.request(
             "round",
             {
@@ -352,6 +364,8 @@ class Bench:
             self._limit_s(deadline_s),
         )
         facts = dict(cast("Mapping[str, float]", answer["facts"]))
+        if (stopped_s := clock.stopped_s() - stopped_s) > 0:
+            facts[contamination.STOPPED_NS] = stopped_s * 1e9
         if self.neighbour:
             facts["neighbour_ns"] = float(max(self.neighbour.ran_ns() - ran_ns, 1))
         times = cast("Sequence[Sequence[int]]", answer["token_ns"])
@@ -374,15 +388,6 @@ class Bench:
             contamination.TICK_NS,
             limit_s=self._limit_s(collapse.LONGEST_WAIT_S),
         )
-
-    def _round_deadline_s(self, kind: Kind, phases: frozenset[Phase]) -> float:
-        slowest_s = self._slowest_s.get((kind, phases))
-        if slowest_s is None or self.neighbour:
-            return self._deadlines.run_s
-        return min(self._deadlines.run_s, max(self._deadlines.least_run_s, SLOWEST * slowest_s))
-
-    def _remember_s(self, kind: Kind, phases: frozenset[Phase], seconds: float) -> None:
-        self._slowest_s[kind, phases] = max(seconds, self._slowest_s.get((kind, phases), 0.0))
 
     def _limit_s(self, deadline_s: float) -> float:
         return max(0.0, min(deadline_s, self._remaining_s()))

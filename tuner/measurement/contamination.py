@@ -19,6 +19,9 @@ CANARY_HISTORY = 8
 
 TICK_NS = 1e9 / os.sysconf("SC_CLK_TCK")
 
+STOPPED_NS = "stopped_ns"
+"""The fact of a round during which a service stopped the search, so that a request could be answered."""
+
 
 def judge(
     deltas: Mapping[str, float], history: Sequence[Mapping[str, float]] = (), *, tick_ns: float = TICK_NS
@@ -37,6 +40,8 @@ def causes(
     while it throttles, waiting is not another's doing. Nor is `neighbour_ns`, which a neighbour of our own
     ran: what it can have caused is taken off, and the canary is not asked beside it.
     """
+    if stopped := deltas.get(STOPPED_NS, 0.0):
+        yield f"stopped: for {stopped / 1e9:.1f} s, while the service answered requests"
     wall = deltas.get("wall_ns", 0.0)
     if wall <= 0 or deltas.get("throttled_periods", 0.0) > 0:
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from typing import Literal, NoReturn, Self, cast
 from probes.sysfs import Sysfs
 from profiles.vocabulary import TrialStatus
 from tuner import process
+from tuner.clock import monotonic_s
 from tuner.engines.base import Engine
 from tuner.errors import WorkerError
 from tuner.measurement.protocol import Channel, ChannelClosedError, ProtocolError
+from tuner.models.shelf import size_of
 
 CLOSE_S = 5.0
 """What a worker gets to free its engine before it is killed."""
@@ -43,6 +44,8 @@ class Deadlines:
     run_s: float = 300.0
     least_run_s: float = 10.0
     """No round is given less, however fast the rounds before it were."""
+    hopeless_s: float = 3.0
+    """Save a first one of a configuration that is many times slower than others of its engine."""
 
     def load(self, file_bytes: int) -> tuple[float, float]:
         """The soft and the hard deadline of loading a file."""
@@ -135,7 +138,7 @@ class Worker:
         limit_s: float = float("inf"),
     ) -> dict[str, object]:
         """Open a model: the `load` operation under a deadline that fits the file; `limit_s` bounds it too."""
-        soft_s, hard_s = deadlines.load(path.stat().st_size)
+        soft_s, hard_s = deadlines.load(size_of(path))
         answer = self.request(
             "load",
             {"path": str(path), "settings": dict(settings)},
@@ -163,13 +166,13 @@ class Worker:
         if self._closed:
             raise WorkerError(TrialStatus.CRASH, f"'{op}' was asked of a worker that has ended")
         self._number += 1
-        began = time.monotonic()
+        began = monotonic_s()
         try:
             self._channel.send({"id": self._number, "op": op, "payload": dict(payload)}, deadline_s)
             message = self._receive(began, deadline_s, hard_s, progress_s)
         except TimeoutError:
             status = TrialStatus.LOAD_TIMEOUT if op in _LOADING else TrialStatus.RUN_TIMEOUT
-            self._fail(status, f"no answer to '{op}' within {time.monotonic() - began:.1f} s")
+            self._fail(status, f"no answer to '{op}' within {monotonic_s() - began:.1f} s")
         except ProtocolError as error:
             self._fail(TrialStatus.PROTOCOL, f"the answer to '{op}' is {error}")
         except ChannelClosedError:
@@ -224,7 +227,7 @@ class Worker:
                 raise
         # Headway is judged over the last stretch before the soft deadline first, then over each further one.
         while True:
-            left_s = began + hard_s - time.monotonic()
+            left_s = began + hard_s - monotonic_s()
             before = _headway(self.pid)
             try:
                 return self._channel.receive(max(0.0, min(progress_s, left_s)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import select
-import time
 from collections.abc import Mapping
+
+from tuner.clock import monotonic_s
 
 VERSION = 1
 MAX_LINE_BYTES = 64 << 20
@@ -87,12 +88,13 @@ def _decode(line: bytes) -> dict[str, object]:
 
 
 def _until(deadline_s: float | None) -> float | None:
-    return None if deadline_s is None else time.monotonic() + deadline_s
+    return None if deadline_s is None else monotonic_s() + deadline_s
 
 
 def _wait(fd: int, event: int, until: float | None) -> None:
     poller = select.poll()
     poller.register(fd, event)
-    left_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
-    if not poller.poll(left_ms):
-        raise TimeoutError
+    while not poller.poll(None if until is None else max(0.0, until - monotonic_s()) * 1000):
+        # The kernel counts the time for which this process was stopped, our clock does not.
+        if until is not None and monotonic_s() >= until:
+            raise TimeoutError

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.flow import Flow
 from tuner.cli.main import run
+from tuner.cli.render import conclusion
+from tuner.engines import BUILT_IN
 
 Json = Callable[..., dict[str, Any]]
 
@@ -46,6 +48,12 @@ def test_a_known_answer_is_printed_again(flow_after: Flow, finished: Any, docume
     assert f"cputune show {best['profile_id']}" in printed
 
 
+def test_a_search_that_ended_with_time_left_says_why(finished: Any):
+    why = "nothing more than 1 % better is likely"
+    assert f"It ended with time left: {why}." in conclusion({**finished[1], "ended": why})
+    assert not [line for line in conclusion({**finished[1], "ended": None}) if "time left" in line]
+
+
 def test_a_study_and_a_profile_are_shown(flow_after: Flow, finished: Any, document: Json, text):
     study, profile = finished[1]["study"], finished[1]["best"]["profile_id"]
     shown = document("show", study, "--trials")
@@ -68,7 +76,7 @@ def test_history_lists_searches_with_their_speed_up(flow_after: Flow, finished: 
 
 
 def test_history_of_nothing_says_how_to_begin(home: Any, document: Json, text):
-    assert document("history") == {"schema_version": 1, "studies": []}
+    assert document("history") == {"schema_version": 1, "studies": [], "promotions": [], "comparisons": []}
     assert "cputune search" in text("history")
     assert "cputune models add" in text("models", "list")
     assert document("models", "list") == {"schema_version": 1, "models": []}
@@ -85,7 +93,9 @@ def test_a_model_is_added_listed_and_prepared(flow: Flow, document: Json, text):
     assert "q8_0" in text("models", "prepare", "mine", "--engines", "simulated", "--variants", "q8_0")
 
 
-def test_the_engines_with_what_they_make(home: Any, document: Json, text):
+def test_the_engines_with_what_they_make(home: Any, document: Json, text, monkeypatch: pytest.MonkeyPatch):
+    few = {name: BUILT_IN[name] for name in ("llama_cpp", "simulated")}
+    monkeypatch.setattr("tuner.engines.BUILT_IN", few)
     rows = {row["name"]: row for row in document("engines")["engines"]}
     assert set(rows) >= {"simulated", "llama_cpp"}
     for row in rows.values():

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.support.flow import Flow
+from tuner.cli.documents import schemas
 from tuner.cli.main import run
 from tuner.cli.render import comparison_conclusion
 
@@ -21,7 +23,8 @@ def test_a_comparison_prints_one_document(flow_after: Flow, capsys):
     assert document["schema_version"] == 1
     assert {"metric", "a", "b", "ratio", "verdict", "pairs", "dropped_rounds"} <= set(document)
     assert set(document["ratio"]) == {"estimate", "low", "high", "confidence"}
-    assert document["verdict"] == "b"
+    assert (document["verdict"], document["identical"]) == ("b", False)
+    assert list(Draft202012Validator(schemas()["compare"]).iter_errors(document)) == []
     assert captured.err.count("pair ") == document["pairs"]
 
 
@@ -32,6 +35,7 @@ def test_a_profile_names_its_model_and_workload(flow_after: Flow, finished: tupl
     assert f"a: {profile}" in printed
     assert "as a" in printed
     assert "no difference: they are shown to be within 2 %" in printed
+    assert "Both sides are the same configuration: any difference is noise." in printed
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,8 @@ def conclusion(verdict: str, conditions: str = "quiet", needed: int | None = Non
         "dropped_rounds": 0,
         "elapsed_s": 61.0,
         "conditions": conditions,
+        "comparison": 7,
+        "identical": False,
     }
     return "\n".join(comparison_conclusion(document))
 
@@ -75,6 +81,7 @@ def conclusion(verdict: str, conditions: str = "quiet", needed: int | None = Non
 def test_the_conclusion_says_which_is_better_and_how_sure_that_is():
     assert "a over b is 1.200 (1.100 to 1.300 at 99.2 %): b (best) is better." in conclusion("b")
     assert "a (default) is better" in conclusion("a")
+    assert conclusion("a").splitlines()[-1] == "See it again: cputune show c-7"
     assert "a longer --budget gives more" in conclusion("not resolved")
     assert "About 4 more pairs would resolve it: a longer" in conclusion("not resolved", needed=12)
     assert "About 82 more pairs would resolve it, and a comparison ends at 16" in conclusion(

@@ -117,7 +117,7 @@ def test_rows_that_refer_to_none_end_with_1(flow_after: Flow, db: Call):
 
 def test_an_old_schema_is_said_and_left(home: Path, db: Call, monkeypatch: pytest.MonkeyPatch):
     Store.open(default_path(home)).close()
-    monkeypatch.setattr("profiles.migrations.LATEST", "0002")
+    monkeypatch.setattr("profiles.migrations.LATEST", "0003")
     code, found = findings(db)
     assert (code, list(found)) == (0, ["schema"])
     assert found["schema"]["fix"] == "cputune db upgrade"
@@ -255,7 +255,8 @@ def test_a_conflict_is_said_and_ends_with_1(flow_after: Flow, db: Call, tmp_path
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "holds no document"),
+        (b"", "holds no document: it is empty, names with values are expected"),
+        (b"[1]", "holds no document: it is a list, names with values are expected"),
         (b"{", "x.jsonl is neither JSON nor YAML"),
         (b"\xff\xfe", "x.jsonl is no UTF-8 text"),
         (b'{"kind": "bundle", "schema_version": 2}\n', "x.jsonl:1: schema_version; got 2"),

@@ -54,7 +54,7 @@ def check_one_line(answer: tuple[int, str, str], code: int, *parts: str) -> None
         ("search --trials 0", ("--trials", "0", "x>=1")),
         ("search --trials many", ("--trials", "'many'", "int")),
         ("search --seed x", ("--seed", "'x'", "int")),
-        ("show", ("Missing argument 'STUDY|PROFILE'", "see cputune show --help")),
+        ("show", ("Missing argument 'STUDY|PROFILE|COMPARISON'", "see cputune show --help")),
         ("history --limit 0", ("--limit", "got '0'")),
         ("history extra", ("extra", "see cputune history --help")),
         ("models add", ("Missing argument", "see cputune models add --help")),
@@ -126,7 +126,7 @@ def test_a_broken_file_is_refused_with_its_reason(name: str, call: Call, tmp_pat
 def test_a_folder_a_package_and_a_half_file_are_refused(call: Call, tmp_path: Path, tiny_model: Path):
     half = tmp_path / "half.gguf"
     half.write_bytes(tiny_model.read_bytes()[: tiny_model.stat().st_size // 2])
-    check_one_line(call("models", "add", str(tmp_path)), 4, "is a folder", ".gguf")
+    check_one_line(call("models", "add", str(tmp_path)), 4, "holds no model", "a .gguf file by its own name")
     check_one_line(call("models", "add", "package:no_such_package/x.gguf"), 4, "no package 'no_such_package'")
     check_one_line(call("models", "add", str(half)), 4, "half.gguf")
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.commands import loaded_by
+from tests.support.flow import Flow
 from tuner.cli.main import run
 
 HEAVY = {
@@ -37,7 +38,25 @@ def test_a_probe_loads_neither_an_engine_nor_the_store(home):
 
 
 def test_history_of_an_empty_store_loads_no_optuna(home):
-    assert loaded_by("history", "--json") & {"optuna", "llama_cpp", "torch", "pydantic_settings"} == set()
+    # Nor what only another command needs.
+    unneeded = {"optuna", "llama_cpp", "torch", "pydantic_settings", "service"}
+    assert loaded_by("history", "--json") & unneeded == set()
+
+
+@pytest.mark.parametrize(
+    ("call", "unneeded"),
+    [
+        ("history", {"optuna", "alembic", "plotly", "numpy", "rich"}),
+        ("models list", {"optuna", "alembic", "plotly", "numpy", "rich"}),
+        ("show {}", {"optuna", "alembic", "plotly"}),
+        ("export {} --format json", {"optuna", "alembic", "plotly"}),
+        ("recommend --model tiny --engines simulated", {"optuna", "alembic", "plotly", "rich"}),
+    ],
+)
+def test_reading_loads_only_what_it_needs(call: str, unneeded: set[str], flow_after: Flow):
+    with flow_after.store() as store:
+        profile = store.profiles()[0].id
+    assert loaded_by(*call.format(profile).split()) & unneeded == set()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -40,6 +40,12 @@ def test_s11_a_wrong_trial_takes_its_profile_with_it(
         out = " ".join(capsys.readouterr().out.split())
         assert f"Not to be trusted: {profile_id} rests on trial {document['trial']}" in out
         assert "the fan stood still" in out
+    assert run(["history"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    why = f"rests on trial {document['trial']}, declared wrong: the fan stood still"
+    assert f"not to be trusted: it {why}" in listed
+    assert run(["history", "--json"]) == 0
+    assert "the fan stood still" in json.loads(capsys.readouterr().out)["studies"][0]["invalidated"]
     assert run(["recommend", "--engines", "simulated", "--json"]) == 0
     advice = json.loads(capsys.readouterr().out)
     assert advice["basis"] == "default"

@@ -66,6 +66,7 @@ def test_it_works_without_the_model_s_file_or_an_engine(
     [
         ("{", "is neither JSON nor YAML"),
         ("[]", "holds no machine: a mapping is expected"),
+        ('{"kind": "bundle"}\n{"kind": "end"}', "holds no machine: cputune db export wrote it"),
         ('{"kind": "profile", "schema_version": 1}', "kind; got 'profile'; allowed: machine"),
         ('{"schema_version": 99, "fingerprint": "x"}', "no schema_version that this cputune reads"),
         ('{"schema_version": 1}', "has no fingerprint"),

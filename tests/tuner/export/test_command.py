@@ -124,6 +124,7 @@ def test_launchers_and_variables_that_are_not_reproduced() -> None:
         ("llama-server -m x > log", "'>' belongs to no flag of llama-server: give one command alone"),
         ("llama-server -m x --thread 2", "unknown flag '--thread' of llama-server; did you mean --threads?"),
         ("llama-server -m x --port=80", "unknown flag '--port=80' of llama-server; did you mean --port?"),
+        ("llama-server -m x --kv-type q8_0", "related are --spec-type, --kv-offload, --kv-unified"),
         ("llama-server -m x --qqqq", "unknown flag '--qqqq' of llama-server: allowed are those of"),
         ("docker run i llama-server -m x", "'docker' before llama-server is not understood: allowed are"),
         ("llama-bench -m x", "no known program in 'llama-bench -m x'"),

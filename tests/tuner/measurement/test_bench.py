@@ -184,6 +184,17 @@ def test_retries_are_bounded(make_bench: MakeBench, default: Config, set_faults:
     assert len(make_bench().measure(default, rounds=20).rounds) == 20 + RETRIES
 
 
+def test_a_round_that_is_long_for_the_time_left_is_not_repeated(
+    make_bench: MakeBench, default: Config, set_faults: Callable[..., None]
+):
+    set_faults({"*": "neighbour"})
+    slow = Workload("slow", prompt_tokens=8000, output_tokens=8)
+    usual_s = make_bench(workload=slow).measure(default, rounds=1).rounds[-1].facts["wall_ns"] / 1e9
+    for left_s, rounds in ((9 * usual_s, 10), (1000 * usual_s, 10 + RETRIES)):
+        bench = make_bench(workload=slow, remaining_s=lambda left_s=left_s: left_s)
+        assert len(bench.measure(default, rounds=10).rounds) == rounds
+
+
 def test_e11_a_prompt_longer_than_the_ubatch_is_part_of_every_trial(
     make_bench: MakeBench, default: Config, workload: Workload
 ):
