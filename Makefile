@@ -18,6 +18,9 @@ WHEEL := build/wheel
 WHEEL_TESTS := tests/profiles $(addprefix tests/tuner/cli/test_cli_,answers.py db.py help.py) \
 	tests/tuner/export tests/service/test_web_files.py
 
+# One engine a process, in tests too: their thread pools and runtimes don't bear each other.
+ALONE := tests/tuner/engines/onnxruntime tests/tuner/engines/openvino
+
 .DEFAULT_GOAL := help
 .PHONY: help search test test-torch test-wheel lint format system-deps fuzz bench bench-serve chaos peers clean
 
@@ -27,8 +30,9 @@ help: ## list the targets
 search: $(VENV)/.demo ## install cputune with the demo model and search this machine (ARGS='--budget 60s')
 	@$(BIN)/cputune search $(ARGS)
 
-test: $(VENV)/.dev ## run the tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev ## run the tests (ARGS='tests/probes -x' for a part)
+	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(addprefix --ignore=,$(ALONE)))
+	@$(if $(ARGS),,set -e; for part in $(ALONE); do $(BIN)/python -m pytest $$part; done)
 
 test-torch: $(VENV)/.torch ## run the tests that need PyTorch (its CPU build: see README.md)
 	@$(BIN)/python -m pytest -m torch $(ARGS)

@@ -31,6 +31,7 @@ from service.routes import (
     openai,
     profiles,
     recommendations,
+    reference,
     searches,
     studies,
     views,
@@ -81,10 +82,12 @@ def create_app(
         title="cputune",
         version="1",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses={"4XX": problem, "5XX": problem},
     )
-    own = (health, machine, profiles, recommendations, studies, searches, generator, openai, views, web)
-    for module in own:
+    own = (health, machine, profiles, recommendations, studies, searches, generator, openai, views)
+    for module in (*own, web, reference):
         app.include_router(module.router)
     for router in routers:
         app.include_router(router)

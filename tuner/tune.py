@@ -69,6 +69,7 @@ def search(
     request: SearchRequest, shop: Workshop, space: Space, study: StudyRecord, budget: Budget
 ) -> dict[str, Any]:
     """Measure the baseline, search, judge, confirm and publish within the budget."""
+    shop.remaining_s = lambda: budget.left_s + GRACE_S
     with shop.bench(seed=request.seed) as bench:
         crew = Crew(request, shop, space, study, bench, budget)
         shop.remaining_s = lambda: crew.finder.left_s + GRACE_S

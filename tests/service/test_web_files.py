@@ -65,3 +65,12 @@ def test_plotly_is_served_as_its_package_brings_it(served: Served):
     answer = served.client.get("/plotly.js")
     assert answer.headers["content-type"].startswith("text/javascript")
     assert b"plotly.js v" in answer.content[:200]
+
+
+def test_the_endpoints_are_a_page_of_our_own(served: Served):
+    answer = served.client.get("/docs")
+    assert answer.headers["content-security-policy"] == POLICY
+    for path in served.client.get("/openapi.json").json()["paths"]:
+        assert path in answer.text
+    assert "//" not in answer.text.replace("://www.w3.org", "")
+    assert served.client.get("/redoc").status_code == 404

@@ -43,7 +43,7 @@ def test_p18_a_command_far_above_the_cpus_is_refused(flow: Flow) -> None:
 
 
 def test_p18_a_side_at_the_bound_is_measured(flow: Flow, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("tuner.compare.measure", lambda _shop, _study, _sides, configs, _budget: configs)
+    monkeypatch.setattr("tuner.compare.measure", lambda _shop, _study, _sides, configs, *_: configs)
     request = CompareRequest(
         written(tmp_path, MOST), f"llama-server -m {flow.model} -t {MOST}", model=str(flow.model),
         engines=("simulated",),

@@ -27,13 +27,15 @@ _LFS_POINTER = b"version https://git-lfs"
 
 def format_of(folder: Path) -> str | None:
     """The format of the model in a folder; None where there is none."""
-    return next((kind for kind, mark in MARKS.items() if (folder / mark).is_file()), None)
+    return next((kind for kind, mark in MARKS.items() if os.path.isfile(folder / mark)), None)
 
 
 def folder_named(path: Path) -> Path | None:
     """The model's folder where `path` is it or a file in it; None where it is neither."""
-    folder = path if path.is_dir() else path.parent
-    if path.suffix == ".gguf" or (path.is_file() and path.suffix not in set().union(*_SUFFIXES.values())):
+    # Unlike pathlib's these say no to a name that the system refuses, whatever Python's version.
+    folder = path if os.path.isdir(path) else path.parent
+    is_other_file = os.path.isfile(path) and path.suffix not in set().union(*_SUFFIXES.values())
+    if path.suffix == ".gguf" or is_other_file:
         return None
     return folder if format_of(folder) else None
 

@@ -79,7 +79,7 @@ def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> S
     folder = folders.folder_named(path)
     if folder is not None:
         return _from_folder(folder.absolute())
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ModelFileError(
             f"{path} holds no model: allowed are a folder with {' or '.join(folders.MARKS.values())}, and a"
             " .gguf file by its own name"

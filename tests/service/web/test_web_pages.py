@@ -115,7 +115,7 @@ def test_without_plotly_the_page_works_and_says_so(
     monkeypatch.setattr("service.routes.web.plotly_script", lambda: None)
     page = open_page(real, place_of(real, "study"))
     assert "pip install 'cputune[plot]'" in page.page.inner_text(".charts")
-    assert page.page.query_selector_all("section:last-child tbody tr")
+    page.page.wait_for_selector("section:last-child tbody tr")
     assert real.client.get("/plotly.js").status_code == 404
 
 

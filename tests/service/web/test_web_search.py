@@ -46,7 +46,7 @@ def test_a_search_is_watched_survives_a_reload_and_is_cancelled(simulated: Serve
 def test_a_search_is_seen_to_its_end(simulated: Served, open_page: Any):
     page = open_page(simulated, "search", width=375).page
     start(page, "10s")
-    page.get_by_role("heading", name="Done").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Done").wait_for(timeout=150_000)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert faults_of(page) == []
     page.get_by_role("link", name="See the study").click()

@@ -1,15 +1,19 @@
 """A search over several engines: all are seen, the time goes where it can win, and the losers say why."""
 
+from dataclasses import replace
+
 import pytest
 
 from probes.machine import Machine
-from profiles.vocabulary import WORKLOADS, Config, TrialStatus
+from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Config, ModelInfo, Quality, TrialStatus, Workload
 from tests.support.lab import Lab
-from tests.support.surface import MODEL, SurfaceRunner
+from tests.support.surface import MODEL, RUINED, SurfaceRunner
 from tuner.engines.simulated.describe import Simulated
 from tuner.errors import WorkerError
+from tuner.events import ignore
 from tuner.measurement import placement
 from tuner.search.firsts import first_looks
+from tuner.search.judge import QualityJudge
 from tuner.search.space import EngineSpace, Space
 
 
@@ -39,6 +43,15 @@ def engines(machine: Machine) -> Space:
         part(Broken(), "source"),
     )
     return Space(machine, MODEL, chat, parts)
+
+
+class Converting(Simulated):
+    """One that takes the file only by a lossy conversion."""
+
+    name = "converting"
+
+    def default(self, machine: Machine, model: ModelInfo, workload: Workload) -> Config:
+        return replace(super().default(machine, model, workload), engine=self.name, variant="q4_0")
 
 
 class SeveralRunner(SurfaceRunner):
@@ -111,3 +124,21 @@ def test_an_engine_that_had_no_turn_says_so(engines: Space):
     assert [one.lost for one in lab.search.of_each_engine()][1:] == [
         "not tried: the time was needed elsewhere"
     ] * 2
+
+
+def test_what_an_engine_makes_of_the_file_must_keep_the_level_too(engines: Space):
+    """Only the file itself is feasible unmeasured, on whatever engine."""
+    first = engines.engines[0]
+    other = replace(first, engine=Converting())
+    space = replace(engines, engines=(first, other, engines.part("slower")))
+    asked: list[Config] = []
+
+    def measure(key: Config) -> Quality:
+        asked.append(key)
+        return RUINED
+
+    judge = QualityJudge(space, QUALITY_LEVELS["near-lossless"], measure, observer=ignore)
+    assert judge.feasible(space.default("simulated"))
+    assert judge.feasible(space.default("slower"))
+    assert not judge.feasible(space.default("converting"))
+    assert [key.engine for key in asked] == ["converting"]
