@@ -14,21 +14,24 @@ FIRST_SUSPECTS = 4
 
 
 def first_looks(space: Space, *, loaded: bool) -> Iterator[Config]:
-    """Every other engine as it comes, then every variant of each by its first rule of thumb.
+    """Every variant of the first engine by its first rule of thumb, then every other engine as it comes and
+    its variants likewise.
 
-    The engines take turns, so that all have been seen where time ends early. On a loaded machine a CPU is
+    The first engine is made for such a model; others may need a conversion, which takes longer than all of
+    its looks. They take turns, so that all have been seen where time ends early. On a loaded machine a CPU is
     left to others.
     """
-    for part in space.engines[1:]:
-        yield space.default(part.engine.name)
-    looks = []
+    looks: list[list[Config | None]] = []
     for part in space.engines:
         name = part.engine.name
         rule = next(iter(space.starts(name)), None)
         if rule is not None:
             settings = {**rule, **(sparing(space, name) if loaded else {})}
-            looks.append([space.make(name, variant, settings) for variant in part.variants])
-    yield from (config for turn in zip_longest(*looks) for config in turn if config is not None)
+            made = [space.make(name, variant, settings) for variant in part.variants]
+            looks.append(made if part is space.engines[0] else [space.default(name), *made])
+    first, *others = looks or [[]]
+    turns = (config for turn in zip_longest(*others) for config in turn)
+    yield from (config for config in (*first, *turns) if config is not None)
 
 
 def stand_ins(space: Space, config: Config) -> Iterator[Config]:
