@@ -26,8 +26,8 @@ from tuner.events import Event, Observer
 from tuner.from_command import source_of
 from tuner.home import Home
 from tuner.measured import metrics_of, summary
-from tuner.measurement.bench import Measurement
 from tuner.measurement.isolation import Deadlines
+from tuner.measurement.measurement import Measurement
 from tuner.measurement.statistics import (
     LOOKS,
     Verdict,

@@ -7,7 +7,7 @@ from typing import Any
 
 from profiles.records import Conditions
 from profiles.vocabulary import Config
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.measurement.metrics import summarise
 from tuner.search.limits import Metrics
 from tuner.workshop import Workshop

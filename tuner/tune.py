@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -73,7 +74,9 @@ def search(
     with shop.bench(seed=request.seed) as bench:
         crew = Crew(request, shop, space, study, bench, budget)
         shop.remaining_s = lambda: crew.finder.left_s + GRACE_S
+        shop.making_s = lambda: crew.finder.making_s + GRACE_S
         leaders = crew.finder.run(space.baseline or space.default(next(iter(shop.available))))
+        shop.making_s = lambda: math.inf
         baseline = crew.finder.baseline_estimate()
         leaders = crew.policies.around(crew.under_load(baseline, leaders), crew.finder.startup_s)
         # The fewest pairs are run whatever the budget says: even at its end a wait may take a part of it.

@@ -19,8 +19,8 @@ from tuner.errors import NothingFeasibleError, UsageError, WorkerError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
 from tuner.measurement.endpoint import Endpoint
+from tuner.measurement.measurement import Measurement
 from tuner.measurement.metrics import timings
 from tuner.measurement.statistics import log_ratios
 from tuner.opening import known_store

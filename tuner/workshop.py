@@ -44,6 +44,8 @@ class Workshop:
     observer: Observer
     remaining_s: Callable[[], float] = lambda: math.inf
     """What is left of a budget; making a variant and judging quality end with it."""
+    making_s: Callable[[], float] = lambda: math.inf
+    """What making a variant may take of it."""
     _variants: dict[tuple[str, str], Variant] = field(default_factory=dict)
     _cache: VariantCache = field(init=False)
     _bench: PatientBench | None = None
@@ -72,7 +74,7 @@ class Workshop:
                 self.model,
                 recipe,
                 build=self.build(engine),
-                deadline_s=min(MAKING_S, self.remaining_s()),
+                deadline_s=min(MAKING_S, self.remaining_s(), self.making_s()),
                 on_event=self.observer,
             )
             self._variants[engine, label] = known

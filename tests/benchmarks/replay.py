@@ -13,7 +13,7 @@ from tuner.engines.base import BOTH_PHASES, Phase, Scope
 from tuner.errors import WorkerError
 from tuner.events import ignore
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.judge import QualityJudge
 from tuner.search.objectives import cost, objective_of, predict
 

@@ -17,7 +17,7 @@ from tests.benchmarks.landscape import Landscape
 from tests.benchmarks.replay import SHORT_TOKENS, ReplayRunner, Truth, replay_judge
 from tests.support.surface import FakeClock
 from tuner.engines.base import Phase, Scope
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.ledger import Ledger
 from tuner.search.objectives import objective_of

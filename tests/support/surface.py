@@ -12,7 +12,7 @@ from tuner.engines.simulated import surface
 from tuner.engines.simulated.describe import Simulated
 from tuner.measurement import placement
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.space import EngineSpace, Space
 
 MODEL = ModelInfo(

@@ -28,7 +28,7 @@ from tuner.engines.simulated import surface
 from tuner.engines.simulated.describe import Simulated
 from tuner.errors import NothingFeasibleError
 from tuner.events import Event, ignore
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.confirm import Plan, confirm
 from tuner.search.ledger import Estimate

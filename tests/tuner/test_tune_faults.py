@@ -20,6 +20,7 @@ from tuner.errors import EngineUnavailableError, NothingFeasibleError, WorkerErr
 from tuner.events import Event
 from tuner.measurement import bench
 from tuner.measurement.isolation import Deadlines
+from tuner.measurement.measurement import Measurement
 
 HASTY = Deadlines(start_s=30.0, load_s=0.6, progress_s=0.3, run_s=0.8, least_run_s=0.8)
 KINDS = {
@@ -93,7 +94,7 @@ def test_a_default_that_crashes_gives_way_to_the_nearest_that_runs(
 ):
     measure = bench.Bench.measure
 
-    def fail_without_flash(self: bench.Bench, config: Config, **options: Any) -> bench.Measurement:
+    def fail_without_flash(self: bench.Bench, config: Config, **options: Any) -> Measurement:
         if config.get("flash_attn") == "off":
             raise WorkerError(TrialStatus.CRASH, "SIGSEGV")
         return measure(self, config, **options)

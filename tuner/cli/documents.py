@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from profiles.bundle import (
     EndDocument,
@@ -20,15 +20,13 @@ from profiles.bundle import (
     StudyDocument,
 )
 from profiles.documents import ProfileDocument
-from profiles.records import ProfileStatus, StudyStatus
-from profiles.vocabulary import Setting, TrialStatus, Workload
-from tuner.cli.documents_daemon import Promotion
+from profiles.vocabulary import Setting, Workload
 
 Settings = dict[str, Setting]
 Metrics = dict[str, float]
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
     """A whole document."""
 
     schema_version: Literal[1]
@@ -130,7 +128,7 @@ class Reference(Result):
     ratio: float
 
 
-class Search(_Document):
+class Search(Document):
     """`cputune search --json`."""
 
     study: str
@@ -159,7 +157,7 @@ class Search(_Document):
     measured_now: bool
 
 
-class Compare(_Document):
+class Compare(Document):
     """`cputune compare --json`; with `identical` sides the ratio is noise."""
 
     comparison: int
@@ -191,7 +189,7 @@ class EngineRow(BaseModel):
     variants: list[str]
 
 
-class Engines(_Document):
+class Engines(Document):
     """`cputune engines --json`."""
 
     engines: list[EngineRow]
@@ -251,7 +249,7 @@ class Advice(BaseModel):
     fix: str
 
 
-class Probe(_Document):
+class Probe(Document):
     """`cputune probe --json`; null is what could not be read."""
 
     fingerprint: str
@@ -274,138 +272,6 @@ class Probe(_Document):
     notes: list[str]
 
 
-class Changed(BaseModel):
-    """Something that is not the same in a later search."""
-
-    what: str
-    before: Any
-    after: Any
-
-
-class PastSearch(BaseModel):
-    """A search of the store; searches of equal `question` can be compared."""
-
-    study: str
-    name: str
-    status: StudyStatus
-    workload: str
-    objective: str
-    quality: str
-    limits: list[str]
-    created_at: str
-    updated_at: str
-    value: float | None
-    speedup: SpeedUp | None
-    profile_id: str | None
-    invalidated: str | None = None
-    engine_builds: dict[str, str]
-    kernel: str | None
-
-
-class ListedSearch(PastSearch):
-    """A search among others; `changes` are those since the one before of the same question."""
-
-    model: str
-    machine: NamedMachine
-    trials: int
-    question: str
-    changes: list[Changed]
-
-
-class ComparedSide(BaseModel):
-    """A configuration that was compared, with the median of its processes' values."""
-
-    engine: str
-    variant: str
-    config: Settings
-    value: float | None
-
-
-class ListedComparison(BaseModel):
-    """A comparison that was measured; `ratio` is a over b, null while it has not ended."""
-
-    comparison: str
-    study: str
-    model: str
-    machine: NamedMachine
-    workload: str
-    metric: str
-    a: ComparedSide
-    b: ComparedSide
-    ratio: Ratio | None
-    verdict: str | None
-    pairs: int
-    started_at: str
-    finished_at: str | None
-
-
-class ShowComparison(_Document, ListedComparison):
-    """`cputune show c-ID --json`; each of `values` is a pair of processes, a's value first."""
-
-    values: list[tuple[float, float]]
-
-
-class History(_Document):
-    """`cputune history --json`, the last changed first."""
-
-    studies: list[ListedSearch]
-    comparisons: list[ListedComparison]
-    promotions: list[Promotion]
-
-
-class Difference(_Document):
-    """`cputune history --diff A B --json`."""
-
-    a: PastSearch
-    b: PastSearch
-    same_question: bool
-    changes: list[Changed]
-
-
-class ShownTrial(BaseModel):
-    """A trial of a study."""
-
-    id: int
-    number: int
-    status: TrialStatus
-    reason: str | None
-    engine: str
-    variant: str
-    config: Settings
-    value: float | None
-    metrics: Metrics
-
-
-class ShownProfile(BaseModel):
-    """A published profile; `invalidated` says why it can't be trusted."""
-
-    id: str
-    status: ProfileStatus
-    conditions: str
-    created_at: str
-    invalidated: str | None
-
-
-class Show(_Document):
-    """`cputune show --json`; `answer` is the document of `cputune search --json`."""
-
-    study: str
-    name: str
-    status: StudyStatus
-    created_at: str
-    updated_at: str
-    sampler: str
-    seed: int
-    engine_builds: dict[str, str]
-    trial_counts: dict[TrialStatus, int]
-    answer: dict[str, Any] | None
-    explanation: dict[str, Any] | None
-    note: str | None
-    invalidated: list[str]
-    profile: ShownProfile | None = None
-    trials: list[ShownTrial] = Field(default=[])
-
-
 BundleLine = (
     StartDocument
     | ModelDocument
@@ -421,10 +287,6 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "compare": Compare,
     "engines": Engines,
     "probe": Probe,
-    "history": History,
-    "history-diff": Difference,
-    "show": Show,
-    "show-comparison": ShowComparison,
     "profile": ProfileDocument,
 }
 """Name of the schema -> its model; the lines of a bundle have one schema together, `bundle-line`."""
@@ -434,9 +296,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     """Every JSON schema by its name; a machine's line of a bundle is one of `probe` with kind and label."""
     from pydantic import TypeAdapter
 
-    from tuner.cli import documents_advice
+    from tuner.cli import documents_advice, documents_past
 
-    every = {**DOCUMENTS, **documents_advice.DOCUMENTS}
+    every = {**DOCUMENTS, **documents_past.DOCUMENTS, **documents_advice.DOCUMENTS}
     found = {name: model.model_json_schema(mode="serialization") for name, model in every.items()}
     found["bundle-line"] = TypeAdapter(BundleLine).json_schema(mode="serialization")
     draft = "https://json-schema.org/draft/2020-12/schema"

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -19,6 +19,7 @@ from tuner.errors import WorkerError
 from tuner.measurement import collapse, contamination, counters, placement
 from tuner.measurement.asked import ABORTED, BATCH_TOKENS, Ask, Kind, ask_of, busy_threads, samples_of
 from tuner.measurement.isolation import Deadlines, Worker
+from tuner.measurement.measurement import Measurement
 from tuner.measurement.neighbour import Neighbour
 from tuner.measurement.pagecache import cached_share
 from tuner.measurement.patience import Patience
@@ -33,39 +34,6 @@ RETRY_SHARE = 0.1
 GIVEN_UP = 2
 """Rounds of a measurement that may be given up for a collapse; further ones run to their end."""
 _HISTORY = 50
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured of one configuration.
-
-    `rounds` holds contaminated rounds too, marked by `dropped`. `unknown` names the requested settings
-    that the engine can't tell. `first_request_ms` is the response time of the process's first request,
-    the warm-up; `load_ms` that of its load. `generation_seconds` is the part of `seconds` spent inside
-    rounds. `memory` holds metrics in MiB. `switched` is the largest scope that was made anew.
-    """
-
-    rounds: tuple[RoundSamples, ...]
-    requested: Mapping[str, Setting]
-    effective: Mapping[str, Setting]
-    unknown: tuple[str, ...]
-    load_ms: float
-    first_request_ms: float
-    seconds: float
-    generation_seconds: float
-    memory: Mapping[str, float]
-    switched: Scope | None
-
-    def joined(self, later: Measurement) -> Measurement:
-        """Both as one, of the same configuration."""
-        scopes = [scope for scope in (self.switched, later.switched) if scope is not None]
-        return replace(
-            later,
-            rounds=self.rounds + later.rounds,
-            seconds=self.seconds + later.seconds,
-            generation_seconds=self.generation_seconds + later.generation_seconds,
-            switched=max(scopes, default=None),
-        )
 
 
 @dataclass

@@ -7,7 +7,8 @@ from typing import Any
 from profiles.vocabulary import Config, TrialStatus
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer, ignore
-from tuner.measurement.bench import Bench, Measurement
+from tuner.measurement.bench import Bench
+from tuner.measurement.measurement import Measurement
 
 
 class PatientBench(Bench):

@@ -168,7 +168,7 @@ class _Making:
             environment=process.python_environment({**os.environ, **OFFLINE}),
         )
         if ending.timed_out:
-            return f"not done after {self._deadline_s:g} s"
+            return f"not done after {self._deadline_s:.0f} s; cputune models prepare makes it before a search"
         if ending.returncode:
             lines = ending.log_tail.splitlines() if ending.returncode > 0 else []
             return lines[-1] if lines else process.describe_exit(ending.returncode)[1]

@@ -14,7 +14,7 @@ from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement import placement
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.budget import PROVISIONAL_PAIRS, Budget
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.objectives import cost, measured_value

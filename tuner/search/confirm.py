@@ -10,7 +10,7 @@ from typing import Literal
 from profiles.vocabulary import Config, Interval, Objective, RoundSamples
 from tuner.errors import WorkerError
 from tuner.events import Observer
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.measurement.statistics import LOOKS, achieved_error, look_interval, ratio_interval
 from tuner.search.budget import Budget
 from tuner.search.disturbed import Count, is_sensitive

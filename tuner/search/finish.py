@@ -13,7 +13,7 @@ from profiles.store import Store
 from profiles.vocabulary import Config, Objective, RoundSamples, Workload
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.background import file_rounds
 from tuner.search.budget import Budget
 from tuner.search.confirm import Confirmation, Pair, Side, confirm, plan

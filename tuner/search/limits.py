@@ -10,7 +10,7 @@ from profiles.vocabulary import Config, Limit
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import WorkerError
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.ports import Runner
 
 QUALITY_METRICS = frozenset({"kl_divergence", "top1_agreement", "perplexity_ratio"})

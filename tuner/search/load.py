@@ -9,8 +9,9 @@ from profiles.vocabulary import Config
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.events import Event, Observer
 from tuner.measurement.asked import ABORTED, Kind
-from tuner.measurement.bench import RETRIES, Bench, Measurement
+from tuner.measurement.bench import RETRIES, Bench
 from tuner.measurement.contamination import STOPPED_NS, detector
+from tuner.measurement.measurement import Measurement
 
 LOADED_SHARE = 0.3
 FEWEST_ROUNDS = 10

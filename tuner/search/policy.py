@@ -14,7 +14,7 @@ from profiles.vocabulary import Config, Limit, Objective, RoundSamples, Setting,
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement import placement
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.limits import Metrics, broken

@@ -7,7 +7,7 @@ from typing import Protocol
 from profiles.vocabulary import Config, RoundSamples, TrialStatus
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.measurement.asked import Kind
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 
 
 class Runner(Protocol):

@@ -8,7 +8,7 @@ from profiles.records import Measurement as MeasurementKey
 from profiles.records import StudyRecord, TrialRecord
 from profiles.store import Store
 from profiles.vocabulary import Config, RoundSamples, TrialStatus
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.index import IndexedTrial, synchronise
 from tuner.search.recorded import recorded
 from tuner.search.space import Space

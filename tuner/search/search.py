@@ -27,6 +27,8 @@ LONGEST_BASELINE = 0.4
 """Of the budget; a default that has not answered by then is given up."""
 LEAST_SEARCH = 0.2
 """Of the budget, after the baseline, however long confirming takes: there must be something to confirm."""
+MAKING_SHARE = 0.5
+"""Of the time that the search has left."""
 LEADERS = 3
 LEADER_ROUNDS = 5
 CONTENDER_ROUNDS = 3
@@ -374,8 +376,18 @@ class Search:
         spent = self._most_trials is not None and self._trials.done >= self._most_trials
         return spent or self._out_of_time(kept)
 
+    @property
+    def making_s(self) -> float:
+        """Seconds that making a variant may take, but the default's own: time must be left to measure it."""
+        if self._baseline_ended_s is None:
+            return math.inf
+        return MAKING_SHARE * max(0.0, self._end_s() - self._budget.elapsed_s)
+
     def _out_of_time(self, kept: float = 0.0) -> bool:
         """Whether what is left is needed to confirm, and the `kept` share of what is before that."""
+        return self._budget.elapsed_s >= self._end_s(kept)
+
+    def _end_s(self, kept: float = 0.0) -> float:
         total_s = self._budget.total_s
         baseline = self.ledger.estimate(self._trials.baseline) if self._trials.baseline else None
         if baseline is None or self.incumbent is None:
@@ -386,7 +398,7 @@ class Search:
         end_s = total_s * max(0.0, 1 - share - self._kept_share) * (1 - kept)
         if self._baseline_ended_s is not None:
             end_s = max(end_s, min(self._baseline_ended_s + LEAST_SEARCH * total_s * (1 - kept), total_s))
-        return self._budget.elapsed_s >= end_s
+        return end_s
 
     def _stage(self, name: str) -> None:
         self._observe(Event("stage", name))

@@ -9,8 +9,8 @@ from profiles.vocabulary import Config, Objective, RoundSamples, TrialStatus
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import ModelFileError, WorkerError
 from tuner.events import Event, Observer
-from tuner.measurement.bench import Measurement
 from tuner.measurement.contamination import detector
+from tuner.measurement.measurement import Measurement
 from tuner.search.blame import Blame
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.ports import Judge, Recorder, Runner

@@ -9,7 +9,8 @@ from jsonschema import Draft202012Validator
 
 from profiles.documents import profile_document
 from tests.support.flow import Flow
-from tuner.cli.documents import DOCUMENTS, schemas
+from tuner.cli import documents, documents_past
+from tuner.cli.documents import schemas
 from tuner.cli.main import run
 
 Check = Callable[..., dict[str, Any]]
@@ -77,4 +78,7 @@ def test_a_document_that_breaks_its_schema_is_noticed(finished: Any, key: str, v
 
 
 def test_every_model_asks_for_its_version():
-    assert all("schema_version" in model.model_fields for model in DOCUMENTS.values())
+    assert all(
+        "schema_version" in model.model_fields
+        for model in (documents.DOCUMENTS | documents_past.DOCUMENTS).values()
+    )

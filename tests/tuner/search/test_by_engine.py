@@ -1,5 +1,6 @@
 """A search over several engines: all are seen, the time goes where it can win, and the losers say why."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from profiles.vocabulary import QUALITY_LEVELS, WORKLOADS, Config, ModelInfo, Qu
 from tests.support.lab import Lab
 from tests.support.surface import MODEL, RUINED, SurfaceRunner
 from tuner.engines.simulated.describe import Simulated
-from tuner.errors import WorkerError
+from tuner.errors import ModelFileError, WorkerError
 from tuner.events import ignore
 from tuner.measurement import placement
 from tuner.search.firsts import first_looks
@@ -116,6 +117,26 @@ def test_an_engine_far_behind_gets_no_more_than_first_looks(engines: Space):
     lab.search.run(engines.default("simulated"))
     own = [config for config in lab.notes.begun if config.engine == "slower"]
     assert len(own) <= 6
+
+
+def test_a_conversion_may_take_half_of_the_time_that_is_left(engines: Space):
+    """Else one of them leaves no time to measure what it made, nor for any other engine."""
+    allowed: list[tuple[float, float]] = []
+
+    def digest_of(engine: str, label: str) -> str:
+        allowed.append((lab.clock.now_s, lab.search.making_s))
+        if engine == "slower":
+            lab.clock.now_s += lab.search.making_s
+            raise ModelFileError("not done")
+        return f"{engine} {label}"
+
+    lab = Lab(engines, budget_s=100.0, digest_of=digest_of)
+    lab.search.run(engines.default("simulated"))
+    (_, first), *others = allowed
+    assert first == math.inf
+    assert all(0 < seconds <= (100 - now_s) / 2 for now_s, seconds in others)
+    assert lab.clock.now_s < 100
+    assert lab.search.of_each_engine()[1].lost == "not done"
 
 
 def test_an_engine_that_had_no_turn_says_so(engines: Space):

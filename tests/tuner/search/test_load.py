@@ -8,8 +8,9 @@ import pytest
 from profiles.vocabulary import RoundSamples
 from tests.support.surface import FakeClock, SurfaceRunner
 from tuner.events import Event
-from tuner.measurement.bench import RETRIES, Measurement
+from tuner.measurement.bench import RETRIES
 from tuner.measurement.contamination import STOPPED_NS
+from tuner.measurement.measurement import Measurement
 from tuner.search.load import FEWEST_ROUNDS, LoadAwareRunner
 
 STEAL = "steal: the hypervisor took 20 ms"

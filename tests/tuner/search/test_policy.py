@@ -11,7 +11,7 @@ from profiles.vocabulary import Config, Limit, Role, RoundSamples, Setting, Tria
 from tests.support.surface import FakeClock
 from tuner.engines.base import Dimension, Scope
 from tuner.errors import WorkerError
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.objectives import objective_of

@@ -12,7 +12,7 @@ from profiles.records import StudyRecord, StudySpec
 from profiles.store import Store, owner_token
 from profiles.vocabulary import Objective, TrialStatus
 from tests.support.surface import MODEL, FakeClock, SurfaceRunner
-from tuner.measurement.bench import Measurement
+from tuner.measurement.measurement import Measurement
 from tuner.search.record import StoreRecorder, facts_of
 
 

@@ -17,15 +17,7 @@ def run(make: Make) -> int:
     source, target, parameters = sys.argv[1:]
     try:
         make(Path(source), Path(target), json.loads(parameters))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-        ImportError,
-        NotImplementedError,
-    ) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
         sys.stderr.write(f"\n{type(error).__name__}: {' '.join(str(error).split())[:500]}\n")
         return 1
     return 0

@@ -13,6 +13,7 @@ from tuner.engines.llama_cpp import native
 from tuner.engines.llama_cpp.context import LOAD_SETTINGS, AbortedError, Context, LoadedModel, rebuild_key
 from tuner.engines.llama_cpp.native import low
 from tuner.engines.llama_cpp.sampling import Sampler
+from tuner.engines.looped import count_of
 
 _GREEDY = Sampling()
 WORTH_COPYING = 64
@@ -96,8 +97,8 @@ class LlamaSession:
             self._context = Context(self._loaded(), settings, context_tokens, streams)
             self._slots = [_Slot(index) for index in range(self._context.sequences)]
             self._context_tokens = context_tokens
-        self._active_streams = _count(settings, "active_streams", len(self._slots))
-        self._prefill_chunk = _count(settings, "prefill_chunk", self._context.n_batch)
+        self._active_streams = count_of(settings, "active_streams", len(self._slots))
+        self._prefill_chunk = count_of(settings, "prefill_chunk", self._context.n_batch)
         self._context.set_threads(decode, prefill)
 
     def effective(self) -> Mapping[str, Setting]:
@@ -339,13 +340,6 @@ class LlamaSession:
         if self._context is None:
             raise EngineError("the session is not configured")
         return self._context
-
-
-def _count(settings: Mapping[str, Setting], name: str, default: int) -> int:
-    value = settings.get(name, default)
-    if not isinstance(value, int) or value < 1:
-        raise EngineError(f"{name}={value}; at least 1 is needed")
-    return value
 
 
 def _common(slot: _Slot, tokens: Sequence[int]) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiles.vocabulary import Setting
-from tuner.engines.base import Built, EngineError, Sampling, Token
+from tuner.engines.base import Built, EngineError
+from tuner.engines.looped import LoopedSession, count_of
 from tuner.engines.onnxruntime import native
 from tuner.engines.onnxruntime.model import OpenedModel
 from tuner.engines.slots import SlotLoop
 
 
-class OnnxSession:
+class OnnxSession(LoopedSession[SlotLoop]):
     """Implements `tuner.engines.base.Session`; only `cancel` may be called from another thread.
 
     Each stream is a generator with a KV cache of its own. They take turns: the batching engine of
@@ -21,8 +21,8 @@ class OnnxSession:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._model: OpenedModel | None = None
-        self._loop: SlotLoop | None = None
         self._shape = (0, 0)
 
     def load(self, path: Path, settings: Mapping[str, Setting]) -> None:
@@ -34,9 +34,7 @@ class OnnxSession:
     def configure(self, settings: Mapping[str, Setting], context_tokens: int, streams: int) -> None:
         """Apply settings; other lengths or streams are other generators, which drops the sequences."""
         model = self._loaded()
-        chunk = settings.get("prefill_chunk", context_tokens)
-        if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-            raise EngineError(f"prefill_chunk={chunk}; at least 1 is needed")
+        chunk = count_of(settings, "prefill_chunk", context_tokens)
         if context_tokens < 2 or streams < 1:
             raise EngineError(
                 f"context of {context_tokens} tokens x {streams} streams; at least 2 x 1 are needed"
@@ -72,37 +70,6 @@ class OnnxSession:
         """The folder's own template."""
         return self._loaded().vocabulary.chat_prompt(messages)
 
-    def add(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        *,
-        sampling: Sampling | None = None,
-        ignore_eos: bool = False,
-        reuse_prefix: bool = False,
-    ) -> int:
-        """Queue a request; EngineError for a prompt that is empty, foreign or too long for the context."""
-        return self._ready().add(
-            prompt, max_tokens, sampling=sampling, ignore_eos=ignore_eos, reuse_prefix=reuse_prefix
-        )
-
-    def step(self) -> list[Token]:
-        """A token of the stream whose turn it is, or a part of its prompt."""
-        return self._ready().step()
-
-    def cancel(self, sequence: int) -> None:
-        """Drop a sequence before the next step: a running one can't be stopped from Python."""
-        if self._loop is not None:
-            self._loop.cancel(sequence)
-
-    def reused(self, sequence: int) -> int:
-        """What its generator was rewound to when it began."""
-        return self._ready().reused(sequence)
-
-    def now_ns(self) -> int:
-        """`time.perf_counter_ns`."""
-        return time.perf_counter_ns()
-
     def close(self) -> None:
         """Free generators and model; twice is once."""
         self._loop = None
@@ -112,8 +79,3 @@ class OnnxSession:
         if self._model is None:
             raise EngineError("no model is loaded")
         return self._model
-
-    def _ready(self) -> SlotLoop:
-        if self._loop is None:
-            raise EngineError("the session is not configured")
-        return self._loop

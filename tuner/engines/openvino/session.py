@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiles.vocabulary import Setting
-from tuner.engines.base import Built, EngineError, Sampling, Token
+from tuner.engines.base import Built, EngineError
+from tuner.engines.looped import LoopedSession, count_of
 from tuner.engines.openvino import native
 from tuner.engines.openvino.batches import BatchLoop
 from tuner.engines.openvino.caches import OwnCache, SharedCache
@@ -19,13 +19,13 @@ WHOLE_PROMPT = 1 << 20
 """Prompt tokens a step, where nothing limits them."""
 
 
-class OpenVinoSession:
+class OpenVinoSession(LoopedSession[SlotLoop]):
     """Implements `tuner.engines.base.Session`; only `cancel` may be called from another thread."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._graph: Graph | None = None
         self._text: Text | None = None
-        self._loop: SlotLoop | None = None
         self._made_for: tuple[int, int] | None = None
 
     def load(self, path: Path, settings: Mapping[str, Setting]) -> None:
@@ -35,12 +35,12 @@ class OpenVinoSession:
 
     def configure(self, settings: Mapping[str, Setting], context_tokens: int, streams: int) -> None:
         """Make the caches anew where their size or number changed."""
-        places = _count(settings, "active_streams", streams)
+        places = count_of(settings, "active_streams", streams)
         if self._loop is None or self._made_for != (places, context_tokens):
             self._loop = None
             self._loop = self._new_loop(places, context_tokens)
             self._made_for = (places, context_tokens)
-        self._loop.prefill_chunk = _count(settings, "prefill_chunk", WHOLE_PROMPT)
+        self._loop.prefill_chunk = count_of(settings, "prefill_chunk", WHOLE_PROMPT)
 
     def effective(self) -> Mapping[str, Setting]:
         """By the compiled model's properties, and by the loop's own numbers."""
@@ -66,37 +66,6 @@ class OpenVinoSession:
     def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> str | None:
         """The folder's own template, never a guessed one."""
         return self._written().chat_prompt(messages)
-
-    def add(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        *,
-        sampling: Sampling | None = None,
-        ignore_eos: bool = False,
-        reuse_prefix: bool = False,
-    ) -> int:
-        """Queue a request; EngineError for a prompt that is empty, foreign or too long for the context."""
-        return self._ready().add(
-            prompt, max_tokens, sampling=sampling, ignore_eos=ignore_eos, reuse_prefix=reuse_prefix
-        )
-
-    def step(self) -> list[Token]:
-        """One batch of all that run on the paged backend; on the other one sequence, by turns."""
-        return self._ready().step()
-
-    def cancel(self, sequence: int) -> None:
-        """Drop a sequence before the next step."""
-        if self._loop is not None:
-            self._loop.cancel(sequence)
-
-    def reused(self, sequence: int) -> int:
-        """What the sequence's place held when it began."""
-        return self._ready().reused(sequence)
-
-    def now_ns(self) -> int:
-        """`time.perf_counter_ns`."""
-        return time.perf_counter_ns()
 
     def close(self) -> None:
         """Free caches and model; twice is once."""
@@ -130,15 +99,3 @@ class OpenVinoSession:
         if self._text is None:
             raise EngineError("no model is loaded")
         return self._text
-
-    def _ready(self) -> SlotLoop:
-        if self._loop is None:
-            raise EngineError("the session is not configured")
-        return self._loop
-
-
-def _count(settings: Mapping[str, Setting], name: str, default: int) -> int:
-    value = settings.get(name, default)
-    if not isinstance(value, int) or value < 1:
-        raise EngineError(f"{name}={value}; at least 1 is needed")
-    return value

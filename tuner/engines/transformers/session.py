@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,20 +9,21 @@ import torch
 import transformers
 
 from profiles.vocabulary import Setting
-from tuner.engines.base import Built, EngineError, Sampling, Token
+from tuner.engines.base import Built, EngineError
+from tuner.engines.looped import LoopedSession
 from tuner.engines.slots import SlotLoop
 from tuner.engines.transformers import build
 from tuner.engines.transformers.beams import BeamLoop
 from tuner.engines.transformers.opened import Opened, TorchCache
 
 
-class TransformersSession:
+class TransformersSession(LoopedSession[SlotLoop | BeamLoop]):
     """Implements `tuner.engines.base.Session`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._opened: Opened | None = None
         self._caches: list[TorchCache] = []
-        self._loop: SlotLoop | BeamLoop | None = None
         self._made_for: tuple[object, ...] = ()
         self._settings: dict[str, Setting] = {}
 
@@ -98,37 +98,6 @@ class TransformersSession:
         """The folder's own template, never a guessed one."""
         return self._model().text.chat_prompt(messages)
 
-    def add(
-        self,
-        prompt: Sequence[int],
-        max_tokens: int,
-        *,
-        sampling: Sampling | None = None,
-        ignore_eos: bool = False,
-        reuse_prefix: bool = False,
-    ) -> int:
-        """Queue a request; EngineError for a prompt that is empty, foreign or too long for the context."""
-        return self._ready().add(
-            prompt, max_tokens, sampling=sampling, ignore_eos=ignore_eos, reuse_prefix=reuse_prefix
-        )
-
-    def step(self) -> list[Token]:
-        """One token of the sequence whose turn it is."""
-        return self._ready().step()
-
-    def cancel(self, sequence: int) -> None:
-        """Drop a sequence before the next step."""
-        if self._loop is not None:
-            self._loop.cancel(sequence)
-
-    def reused(self, sequence: int) -> int:
-        """What the sequence's cache held when it began."""
-        return self._ready().reused(sequence)
-
-    def now_ns(self) -> int:
-        """`time.perf_counter_ns`."""
-        return time.perf_counter_ns()
-
     def close(self) -> None:
         """Let the model go; twice is once."""
         self._loop, self._caches, self._opened = None, [], None
@@ -137,11 +106,6 @@ class TransformersSession:
         if self._opened is None:
             raise EngineError("no model is loaded")
         return self._opened
-
-    def _ready(self) -> SlotLoop | BeamLoop:
-        if self._loop is None:
-            raise EngineError("the session is not configured")
-        return self._loop
 
 
 def _held(threads: int) -> int:
