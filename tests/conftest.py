@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support import browser as browsers
 from tests.support import postgres
 
 
@@ -32,3 +34,10 @@ def postgres_url(postgres_server: Path) -> Iterator[str]:
     """The URL of an empty PostgreSQL database of the test's own."""
     with postgres.new_database(postgres_server, f"t{uuid.uuid4().hex}") as place:
         yield place
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests: Playwright bears no second one in a process."""
+    with browsers.browser() as running:
+        yield running

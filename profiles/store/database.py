@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 from sqlmodel import Session, create_engine
 
 from profiles.errors import StoreError
+from profiles.interrupts import held_back
 
 BUSY_TIMEOUT_S = 30.0
 _SCHEMA_LOCK_TIMEOUT_S = 120.0
@@ -50,10 +51,16 @@ class Database:
         """A session that sees one state of the database."""
         return self._session(self._reader)
 
-    def writing(self) -> AbstractContextManager[Session]:
-        """A session whose writes become one commit at its end, or none if it raises."""
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A session whose writes become one commit at its end, or none if it raises.
+
+        Ctrl-C comes after it: an exception inside SQLAlchemy's begin would leave the write lock to a
+        connection that nobody has, and the next write would wait for it.
+        """
         # Taking the write lock first: a reader that turns writer can't wait for another one in SQLite.
-        return self._session(self._writer)
+        with held_back(), self._session(self._writer) as session:
+            yield session
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:

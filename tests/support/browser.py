@@ -73,10 +73,3 @@ def tab_of(
         yield made
     finally:
         context.close()
-
-
-@contextmanager
-def tab(*, colours: Colours = "light", width: int = 1200) -> Iterator[Tab]:
-    """An empty tab in a browser of its own."""
-    with browser() as running, tab_of(running, colours=colours, width=width) as made:
-        yield made

@@ -11,6 +11,7 @@ import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
+from profiles.interrupts import held_back
 from profiles.vocabulary import Config, Objective, TrialStatus
 from tuner.search.sampler import distributions, is_expressible, parameters
 from tuner.search.space import Space
@@ -40,7 +41,7 @@ def synchronise(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with _quiet():
         storage = RDBStorage(url)
-    with closing(_Remover(storage)):
+    with held_back(), closing(_Remover(storage)):
         study = _opened(storage, name, objectives)
         known = {trial.user_attrs.get(NUMBER) for trial in study.get_trials(deepcopy=False)}
         for stray in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):

@@ -55,13 +55,6 @@ class Page:
         assert self.tab.complaints == []
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """One Chromium for all tests."""
-    with browsers.browser() as running:
-        yield running
-
-
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[OpenPage]:
     """Open the page of a service in a new tab; what it complained of is checked in the end."""

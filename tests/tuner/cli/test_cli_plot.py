@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.browser import Tab, tab
+from tests.support.browser import Tab, tab_of
 from tests.support.flow import Flow
 from tuner.cli.main import run
 from tuner.search.page import GENERATOR, page
@@ -66,8 +66,8 @@ def clipped(opened: Tab) -> list[str]:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_every_chart_is_drawn_without_a_network(drawn: Path, colours):
-    with tab(colours=colours) as opened:
+def test_every_chart_is_drawn_without_a_network(drawn: Path, browser: Any, colours):
+    with tab_of(browser, colours=colours) as opened:
         opened.open(drawn)
         opened.page.wait_for_selector("body[data-drawn]", timeout=60_000)
         places = charts_of(opened)
@@ -88,8 +88,8 @@ def test_every_chart_is_drawn_without_a_network(drawn: Path, colours):
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_text_stands_out_from_its_paper(drawn: Path, colours):
-    with tab(colours=colours) as opened:
+def test_text_stands_out_from_its_paper(drawn: Path, browser: Any, colours):
+    with tab_of(browser, colours=colours) as opened:
         opened.open(drawn)
         opened.page.wait_for_selector("body[data-drawn]", timeout=60_000)
         ink, paper = opened.page.evaluate(
