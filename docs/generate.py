@@ -313,7 +313,21 @@ def daemon_settings() -> str:
         if name not in ServeSettings.model_fields
     ]
     serve = ", ".join(_code(name) for name in ServeSettings.model_fields if name not in ("follow", "profile"))
-    return table(("setting", "default", "meaning"), rows) + f"\nAnd those of `cputune serve`: {serve}."
+    return (
+        table(("setting", "default", "meaning"), rows)
+        + f"\nAnd those of [`cputune serve`](../serving.md#settings): {serve}."
+    )
+
+
+def serve_settings() -> str:
+    """The settings of `cputune serve`."""
+    from service.settings import ServeSettings
+
+    rows = [
+        (_code(name), _shown_default(field.default), field.description)
+        for name, field in ServeSettings.model_fields.items()
+    ]
+    return table(("setting", "default", "meaning"), rows)
 
 
 def _shown_default(value: object) -> str:
@@ -328,6 +342,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "quality-levels": quality_levels,
     "detectors": detectors,
     "daemon-settings": daemon_settings,
+    "serve-settings": serve_settings,
     "engines": engine_variants,
     "settings-llama_cpp": engine_settings("llama_cpp"),
     "settings-onnxruntime": engine_settings("onnxruntime"),

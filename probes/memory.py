@@ -11,8 +11,6 @@ from probes.sysfs import Sysfs
 
 __all__ = ["HugePages", "Memory", "read_memory"]
 
-_HUGE_DIR = "sys/kernel/mm/hugepages"
-
 
 @dataclass(frozen=True)
 class HugePages:

@@ -10,6 +10,9 @@ from probes.errors import ProbeError
 __all__ = ["Record"]
 
 T = TypeVar("T")
+_MOST = 10**100
+"""Nothing of a machine comes near it, and what is computed from numbers up to here does not overflow."""
+_BOUND = " and at most 10^100"
 
 
 class Record:
@@ -33,17 +36,17 @@ class Record:
         value = self._fields.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise self._wrong(name, value, f"an integer, at least {low}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _MOST:
+            raise self._wrong(name, value, f"an integer, at least {low}{_BOUND}")
         return value
 
     def number(self, name: str) -> float | None:
-        """A finite number, or None when absent."""
+        """A finite number not below 0, or None when absent."""
         value = self._fields.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
-            raise self._wrong(name, value, "a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+            raise self._wrong(name, value, f"a number, at least 0{_BOUND}")
         return float(value)
 
     def flag(self, name: str) -> bool | None:
@@ -56,8 +59,8 @@ class Record:
     def integers(self, name: str) -> tuple[int, ...]:
         """A list of integers not below 0; empty when absent."""
         values = self._list(name)
-        if any(isinstance(value, bool) or not isinstance(value, int) or value < 0 for value in values):
-            raise self._wrong(name, values, "a list of integers, each at least 0")
+        if any(isinstance(v, bool) or not isinstance(v, int) or not 0 <= v <= _MOST for v in values):
+            raise self._wrong(name, values, f"a list of integers, each at least 0{_BOUND}")
         return tuple(value for value in values if isinstance(value, int))
 
     def integer_lists(self, name: str) -> tuple[tuple[int, ...], ...]:

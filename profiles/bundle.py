@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from probes.machine import Machine
 from profiles.documents import (
     ConfigDocument,
+    KnownLimit,
+    KnownObjective,
     Part,
     ProfileDocument,
     no_mapping,
@@ -20,8 +22,8 @@ from profiles.documents import (
     validated,
 )
 from profiles.errors import DocumentError
-from profiles.records import StudyStatus
-from profiles.vocabulary import Interval, Limit, Objective, Setting, TrialStatus, Workload
+from profiles.records import UNKNOWN_ENGINE, StudyStatus
+from profiles.vocabulary import Interval, Setting, TrialStatus, Workload
 
 Plain = dict[str, Any]
 
@@ -29,6 +31,7 @@ Plain = dict[str, Any]
 class VariantDocument(Part):
     """A made variant; its file is not part of it."""
 
+    engine: str = UNKNOWN_ENGINE
     label: str
     digest: str
     tensor_mix: dict[str, int]
@@ -151,9 +154,9 @@ class StudyDocument(Part):
     workload: Workload
     engines: tuple[str, ...]
     space_hash: str
-    objectives: tuple[Objective, ...]
+    objectives: tuple[KnownObjective, ...] = Field(min_length=1)
     quality_level: str
-    limits: tuple[Limit, ...]
+    limits: tuple[KnownLimit, ...]
     seed: int
     sampler: str
     status: StudyStatus

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from probes.errors import ProbeError
 from probes.machine import Machine
 from profiles.errors import DocumentError
+from profiles.metrics import is_metric
 from profiles.records import Conditions, Profile, ProfileRecord, ProfileStatus
 from profiles.vocabulary import Config, Interval, Limit, Objective, Quality, Setting, Workload
 
@@ -20,6 +21,18 @@ SCHEMA_VERSION = 1
 """Of the documents written here; older ones are read, newer ones refused."""
 
 Format = Literal["yaml", "json"]
+OfMetric = TypeVar("OfMetric", Objective, Limit)
+
+
+def _known(given: OfMetric) -> OfMetric:
+    """An objective or a limit whose metric can be shown."""
+    if not is_metric(given.metric):
+        raise ValueError(f"unknown metric '{given.metric}'")
+    return given
+
+
+KnownObjective = Annotated[Objective, AfterValidator(_known)]
+KnownLimit = Annotated[Limit, AfterValidator(_known)]
 
 
 class Part(BaseModel):
@@ -75,9 +88,9 @@ class ProfileDocument(Part):
     machine: str
     model: str
     workload: Workload
-    objectives: tuple[Objective, ...] = Field(min_length=1)
+    objectives: tuple[KnownObjective, ...] = Field(min_length=1)
     quality_level: str
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[KnownLimit, ...] = ()
     status: ProfileStatus
     conditions: Conditions
     config: ConfigDocument

@@ -51,6 +51,8 @@ class ProfileStatus(StrEnum):
 
 COMPARISON_SPACE = "compare"
 """The space of a study that only holds comparisons: nothing was searched in it."""
+CHECK_SPACE = "check"
+"""The same for those by which a daemon watches what runs: no history lists them."""
 
 
 def digest_of(*parts: object) -> str:
@@ -84,11 +86,19 @@ class ModelRecord:
     created_at: datetime
 
 
+UNKNOWN_ENGINE = ""
+
+
 @dataclass(frozen=True)
 class VariantRecord:
-    """A variant of a model; `tensor_mix` maps a tensor type to its bytes, `digest` identifies the weights."""
+    """A variant of a model; `tensor_mix` maps a tensor type to its bytes, `digest` identifies the weights.
+
+    `engine` runs it; engines may call different variants by one label. It is UNKNOWN_ENGINE where an older
+    schema did not say and nothing was measured.
+    """
 
     model_digest: str
+    engine: str
     label: str
     digest: str
     tensor_mix: Mapping[str, int]

@@ -20,6 +20,8 @@ class Table(SQLModel):
     Times are ISO 8601 in UTC with microseconds, which sort as text on every database.
     """
 
+    # Rows are not validated by pydantic, so no command waits for its validators to be built.
+    model_config = {"defer_build": True}
     metadata: ClassVar[MetaData] = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -59,13 +61,14 @@ class ModelRow(Table, table=True):
 
 
 class VariantRow(Table, table=True):
-    """A variant of a model; several labels may share one digest."""
+    """A variant of a model by the engine that runs it; several may share one digest."""
 
     __tablename__ = "cputune_variant"
-    __table_args__ = (UniqueConstraint("model_digest", "label"),)
+    __table_args__ = (UniqueConstraint("model_digest", "engine", "label"),)
 
     id: int | None = Field(default=None, primary_key=True)
     model_digest: str = Field(foreign_key="cputune_model.digest")
+    engine: str
     label: str
     digest: str = Field(index=True)
     tensor_mix: dict[str, int] = Field(sa_column=_json())

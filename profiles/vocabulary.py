@@ -114,7 +114,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 
 class Role(StrEnum):
-    """What a setting is about; decides how another machine's value is re-mapped (`profiles.nearest`)."""
+    """What a setting is about; decides how another machine's value is re-mapped (`profiles.carry`)."""
 
     THREADS = "threads"
     BATCH = "batch"

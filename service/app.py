@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -69,12 +70,11 @@ def create_app(
                 remembered=Remembered(settings.deterministic_cache),
             )
             app.state.service = service
-            serving = asyncio.create_task((keep or serve_generator)(service))
+            service.keeper = asyncio.create_task((keep or serve_generator)(service), name="keeper")
+            service.keeper.add_done_callback(partial(_on_keeper_end, service))
             try:
                 yield
             finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
                 await service.close()
 
     problem = {"model": Problem, "description": "What went wrong"}
@@ -111,6 +111,8 @@ async def serve_generator(service: ServiceState) -> None:
     if not settings.generator:
         service.no_generator = "it was started with --no-generator"
         return
+    # What is published while the worker loads is newer than what it runs.
+    before = service.answers.state()
     try:
         serving = await asyncio.to_thread(
             serving_of, settings, service.store, service.machine, service.home, note
@@ -125,7 +127,15 @@ async def serve_generator(service: ServiceState) -> None:
         return
     await relieve(service)
     if settings.follow and settings.profile is None:
-        await follow(service)
+        await follow(service, before)
+
+
+def _on_keeper_end(service: ServiceState, task: asyncio.Task[None]) -> None:
+    """A fault of our own must not end what looks after the generator without a word."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("what looks after the generator has ended", exc_info=error)
+        service.no_generator = service.no_generator or "a fault of the service's own; its log has more"
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:

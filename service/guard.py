@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Iterable
@@ -14,6 +15,8 @@ from service.settings import LOOPBACK
 OPEN_PATHS = frozenset({"/healthz", "/", "/plotly.js"})
 """Answered without a token, as is all below `OPEN_FOLDER`: the page itself, which asks for the token."""
 OPEN_FOLDER = "/static/"
+BODY_S = 30.0
+"""In which a body must have come."""
 
 
 class Guard:
@@ -52,7 +55,9 @@ class Guard:
         host = headers.get("host", "")
         if host_name(host) not in self._hosts:
             raise RequestError(
-                421, f"host '{host[:100]}' is not served here: start with --allowed-hosts", "forbidden_error"
+                421,
+                f"host '{host[:100]}' is not served here: the setting allowed_hosts adds names",
+                "forbidden_error",
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
@@ -81,9 +86,10 @@ class Guard:
 
 
 class _Body:
-    """Counts the bytes of a request's body, also where no length was declared.
+    """Counts the bytes of a request's body, also where no length was declared, and the time that it takes.
 
-    The application is cut off from a body that is too large, and its answer to that is replaced by ours.
+    The application is cut off from a body that is too large or too slow, and its answer to that is replaced
+    by ours.
     """
 
     def __init__(self, receive: Receive, send: Send, limit: int) -> None:
@@ -91,19 +97,35 @@ class _Body:
         self._send = send
         self._left = limit
         self._limit = limit
+        self._ends_s = asyncio.get_running_loop().time() + BODY_S
+        self._is_whole = False
+        self._refusal: RequestError | None = None
         self._is_refused = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        return message if self._left >= 0 else {"type": "http.disconnect"}
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._ends_s):
+                message = await self._receive()
+        except TimeoutError:
+            self._refusal = RequestError(
+                408, f"the body did not come within {BODY_S:g} s", code="body_too_slow"
+            )
+        else:
+            self._left -= len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+            if self._left >= 0:
+                return message
+            self._refusal = too_large(self._limit)
+        return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        if self._left >= 0:
+        if self._refusal is None:
             await self._send(message)
         elif not self._is_refused:
             self._is_refused = True
-            await refuse(too_large(self._limit), self._send)
+            await refuse(self._refusal, self._send)
 
 
 def too_large(limit: int) -> RequestError:

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ LAST_GRACE_S = 2.5
 """The same where the service itself is to end."""
 KEPT_JOBS = 50
 KEPT_EVENTS = 5000
+"""Of one search; the oldest go first."""
 
 
 class JobState(StrEnum):
@@ -42,7 +44,7 @@ class JobState(StrEnum):
 
 @dataclass
 class Job:
-    """One search; `events` grows while it runs, each event has its place in it as its id."""
+    """One search; `said` counts its events, each of which has its place among all of them as its id."""
 
     id: str
     arguments: tuple[str, ...]
@@ -52,18 +54,16 @@ class Job:
     error: str | None = None
     result: dict[str, Any] | None = None
     command: str = "search"
+    is_cancelled: bool = False
     stopping: Stopping = field(default_factory=Stopping)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
+    said: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def say(self, event: dict[str, Any]) -> None:
-        """Add an event and wake who waits for it."""
-        if len(self.events) < KEPT_EVENTS:
-            self.events.append(event)
-        self.wake()
-
-    def wake(self) -> None:
-        """Wake everyone who watches."""
+        """Add an event and wake everyone who watches."""
+        self.events.append(event)
+        self.said += 1
         woken, self.changed = self.changed, asyncio.Event()
         woken.set()
 
@@ -78,21 +78,30 @@ class Job:
             "error": self.error,
             "is_stopped": self.stopping.is_stopped,
             "stopped_s": round(self.stopping.total_s, 1),
-            "events": len(self.events),
+            "events": self.said,
             "result": self.result,
         }
 
-    async def watch(self, after: int) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """The events from place `after` on, as they come, until the search has ended."""
+    async def watch(
+        self, after: int, silence_s: float | None = None
+    ) -> AsyncIterator[tuple[int, dict[str, Any]] | None]:
+        """The events from place `after` on, as they come, until the search has ended.
+
+        None stands for each `silence_s` without an event.
+        """
         at = max(0, after)
         while True:
             changed = self.changed
-            while at < len(self.events):
-                yield at, self.events[at]
+            while at < self.said:
+                at = max(at, self.said - len(self.events))
+                yield at, self.events[at - self.said]
                 at += 1
             if self.state is not JobState.RUNNING:
                 return
-            await changed.wait()
+            try:
+                await asyncio.wait_for(changed.wait(), silence_s)
+            except TimeoutError:
+                yield None
 
 
 class Jobs:
@@ -136,7 +145,10 @@ class Jobs:
         busy = self.running
         if busy is not None:
             raise RequestError(
-                409, f"search {busy.id} runs: wait for it, or cancel it", "conflict_error", code="busy"
+                409,
+                f"{busy.command} {busy.id} runs: wait for it, or cancel it",
+                "conflict_error",
+                code="busy",
             )
         job = Job(secrets.token_hex(4), tuple(arguments), datetime.now(UTC), command=command)
         self._jobs[job.id] = job
@@ -184,7 +196,7 @@ class Jobs:
 
     def _stop(self) -> None:
         job = self.running
-        if job is None or self._child is None or self._child.poll() is not None:
+        if job is None or job.is_cancelled or self._child is None or self._child.poll() is not None:
             return
         if not job.stopping.is_stopped:
             job.stopping.stop(self._child.pid)
@@ -197,17 +209,22 @@ class Jobs:
             job.say({"event": "continued", "stopped_s": round(job.stopping.total_s, 1)})
 
     async def cancel(self, job: Job, grace_s: float = GRACE_S) -> None:
-        """End a search as Ctrl-C would: what it finished is kept. After `grace_s` it is killed."""
-        if job.state is not JobState.RUNNING or self._child is None or self._task is None:
+        """End a search as Ctrl-C would: what it finished is kept. After `grace_s` it is killed.
+
+        It runs until it has ended: only then another one may begin.
+        """
+        child, task = self._child, self._task
+        if job.state is not JobState.RUNNING or child is None or task is None:
             return
-        job.state = JobState.CANCELLED
-        job.stopping.go_on()
-        with suppress(ProcessLookupError):
-            self._child.send_signal(signal.SIGINT)
-        _done, late = await asyncio.wait({self._task}, timeout=grace_s)
+        if not job.is_cancelled:
+            job.is_cancelled = True
+            job.stopping.go_on()
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGINT)
+        _done, late = await asyncio.wait({task}, timeout=grace_s)
         if late:
-            process.kill_group(self._child, grace_s=0.0)
-            await self._task
+            process.kill_group(child, grace_s=0.0)
+            await task
 
     async def close(self) -> None:
         """Cancel what runs."""
@@ -223,7 +240,9 @@ class Jobs:
         job.stopping.close()
         with suppress(ValueError):
             job.result = json.loads(document)
-        if job.state is JobState.RUNNING:
+        if job.is_cancelled:
+            job.state = JobState.CANCELLED
+        else:
             known = returncode in (exit_codes.DONE, exit_codes.NOTHING_FEASIBLE) and job.result is not None
             job.state = JobState.DONE if known else JobState.FAILED
         if job.state is JobState.FAILED:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tuner.errors import UsageError
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 SHORTEST_TOKEN = 16
+
+
+def _parted(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Several = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parted)]
+"""Several values; as one text, such as the environment's, with commas between."""
 
 
 class ServeSettings(BaseSettings):
@@ -29,7 +37,7 @@ class ServeSettings(BaseSettings):
     generator: bool = Field(True, description="Whether to run a generator.")
     token: SecretStr | None = Field(None, description="Bearer token that requests must carry.")
     token_file: Path | None = Field(None, description="File that holds the token, in its first line.")
-    allowed_hosts: tuple[str, ...] = Field((), description="Host names that are served besides loopback's.")
+    allowed_hosts: Several = Field((), description="Host names that are served besides loopback's.")
     context_tokens: int = Field(4096, ge=64, description="Context of one conversation, at most the model's.")
     parallel: int = Field(4, ge=1, le=64, description="Requests that run in one batch; the others wait.")
     load_workload: str | None = Field(
@@ -51,7 +59,10 @@ class ServeSettings(BaseSettings):
         return self.host in LOOPBACK
 
     def secret(self) -> str | None:
-        """The token, from its setting or its file; UsageError where it is empty, missing, or needed."""
+        """The token, from its setting or its file; None where none is needed.
+
+        Raises UsageError for one that can't be read, is too short or can't be sent, and for a missing one.
+        """
         token = self.token.get_secret_value() if self.token else None
         if self.token_file is not None:
             try:
@@ -60,6 +71,8 @@ class ServeSettings(BaseSettings):
                 raise UsageError(f"token file {self.token_file} can't be read: {error}") from error
         if token is not None and len(token) < SHORTEST_TOKEN:
             raise UsageError(f"the token has {len(token)} characters: at least {SHORTEST_TOKEN} are needed")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise UsageError("the token has characters that no header carries: allowed are those of ASCII")
         if token is None and not self.is_loopback:
             raise UsageError(
                 f"host {self.host} can be reached from other machines: give --token-file,"

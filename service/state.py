@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastapi import Request
 
@@ -35,16 +36,25 @@ class ServiceState:
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     remembered: Remembered = field(default_factory=Remembered)
     pool: Pool | None = None
+    keeper: asyncio.Task[None] | None = None
+    """What looks after the generator."""
     no_generator: str | None = None
     """Why there is no generator."""
     on_request: Callable[[], Callable[[End | None], None]] | None = None
-    """Called when a request begins; what it returns is called when it ended."""
+    """Called when a request begins; what it returns is called when it ended, with how if that was answered by
+    the profile in the settings."""
+    daemon: Callable[[], dict[str, Any]] | None = None
+    """How the daemon stands, where one keeps this service."""
     degraded: str | None = None
     """Why nothing can be stored, while requests are answered as before."""
 
     async def close(self) -> None:
         """End the searches and the generators; their streams get a last event. Twice is once."""
-        ending = [self.jobs.close()]
+        ending: list[Awaitable[object]] = [self.jobs.close()]
+        if self.keeper is not None:
+            # At once: what ends now has not failed, and nothing is begun in its place.
+            self.keeper.cancel()
+            ending.append(asyncio.wait({self.keeper}))
         if self.pool is not None:
             ending.append(self.pool.close())
         await asyncio.gather(*ending)

@@ -19,6 +19,8 @@ from service.problems import RequestError
 KEEP_ALIVE_S = 10.0
 """A comment is sent when this long no token came, so that nobody in between closes the connection."""
 KEEP_ALIVE = b": keep-alive\n\n"
+LAST_S = 5.0
+"""What a client gets to take the rest of an answer whose time is over."""
 DONE = b"data: [DONE]\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -146,20 +148,23 @@ class Answer(Response):
         try:
             await asyncio.wait({sending, gone}, timeout=self._deadline_s, return_when=asyncio.FIRST_COMPLETED)
             if not sending.done() and not gone.done():
+                # A client that reads nothing holds no place in the batch meanwhile.
+                self._stream.cancel()
                 self._stream.put(
                     RequestError(504, f"no end after {self._deadline_s:g} s", "timeout_error", code="timeout")
                 )
-                await sending
+                await asyncio.wait({sending, gone}, timeout=LAST_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            left = gone.done()
+            # Once the answer is sent, the server says of every client that it is gone.
+            left = gone.done() and not sending.done()
             gone.cancel()
-            if not sending.done():
-                sending.cancel()
+            sending.cancel()
             self._stream.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            (fault,) = await asyncio.gather(sending, return_exceptions=True)
             end = self._stream.end
-            outcome = end.finish if end else "cancelled" if left else "failed"
-            self._ended(outcome, end)
+            self._ended(end.finish if end else "cancelled" if left else "failed", end)
+        if isinstance(fault, Exception):
+            raise fault
 
     async def _send(self, send: Send) -> None:
         if self._as_events:

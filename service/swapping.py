@@ -56,13 +56,13 @@ async def swap(service: ServiceState, profile: str | None) -> Serving:
     return serving
 
 
-async def follow(service: ServiceState) -> None:
+async def follow(service: ServiceState, seen: object) -> None:
     """Swap to every profile that becomes the best; ends only when it is cancelled.
 
-    What was asked for by name stays until then.
+    What was asked for by name stays until then. `seen` is the store's state before what runs was chosen.
     """
-    seen = service.answers.state()
-    known = await _best(service)
+    running = service.running().main.serving.profile
+    known = None if running is None else running.id
     while True:
         await asyncio.sleep(FOLLOW_S)
         now = service.answers.state()

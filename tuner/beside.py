@@ -62,17 +62,22 @@ def decode_ceiling(
         seen = ledger.values_ms(config, Phase.DECODE)
         if config.engine == best.engine and seen:
             fastest[config.variant] = min(median(seen), fastest.get(config.variant, float("inf")))
-    if len(fastest) < FEWEST_VARIANTS:
+    sizes = _bytes_a_token(shop, best.engine)
+    measured = [Decode(sizes[label], itl_ms) for label, itl_ms in fastest.items() if label in sizes]
+    if len(measured) < FEWEST_VARIANTS or best.variant not in sizes:
         return None
-    measured = [Decode(_bytes(shop, best.engine, label), itl_ms) for label, itl_ms in fastest.items()]
-    own = Decode(_bytes(shop, best.engine, best.variant), median(values))
+    own = Decode(sizes[best.variant], median(values))
     threads = best.get("n_threads")
     counts = sorted({threads if isinstance(threads, int) else 1, shop.machine.effective.cpu_count})
     reads = measure_reads(own.bytes_per_token, counts)
     return ceiling(own, measured, reads.best_gbps or 0.0).to_json()
 
 
-def _bytes(shop: Workshop, engine: str, label: str) -> int:
-    """What a token reads: all tensors. A table of embeddings that is not the output layer too is counted
-    though only a row of it is read."""
-    return sum(size for _, size in shop.variant(engine, label).tensor_mix)
+def _bytes_a_token(shop: Workshop, engine: str) -> dict[str, int]:
+    """What a token reads of each variant that was ever made: all tensors. A table of embeddings that is not
+    the output layer too is counted though only a row of it is read.
+
+    From the store: a variant of an earlier run may have left the cache, and is not made anew for this.
+    """
+    made = shop.store.variants(shop.model.digest)
+    return {one.label: sum(one.tensor_mix.values()) for one in made if one.engine == engine}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any
 
 from probes.machine import probe
-from profiles.records import COMPARISON_SPACE, Conditions, StudyRecord, StudySpec, StudyStatus
+from profiles.records import CHECK_SPACE, COMPARISON_SPACE, Conditions, StudyRecord, StudySpec, StudyStatus
 from profiles.store import Store, owner_token
 from profiles.vocabulary import (
     QUALITY_LEVELS,
@@ -27,16 +28,9 @@ from tuner.from_command import source_of
 from tuner.home import Home
 from tuner.measured import metrics_of, summary
 from tuner.measurement.isolation import Deadlines
+from tuner.measurement.looks import LOOKS
 from tuner.measurement.measurement import Measurement
-from tuner.measurement.statistics import (
-    LOOKS,
-    Verdict,
-    log_ratios,
-    look_interval,
-    median,
-    pairs_to_resolve,
-    verdict,
-)
+from tuner.measurement.statistics import Verdict, log_ratios, look_interval, pairs_to_resolve, verdict
 from tuner.opening import store_to_write
 from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
@@ -58,7 +52,7 @@ GRACE_S = 10.0
 FEWEST_FOR_A_VERDICT = 7
 """The interval of seven pairs is one of 98.4 %; that of six, of 96.9 %, would name a winner of two equals too
 often."""
-PATIENT = Deadlines(least_run_s=60.0)
+PATIENT = Deadlines(least_run_s=60.0, hopeless_s=300.0)
 """A side may be slow, that is what is asked: beside a neighbour a round takes many times as long."""
 Found = tuple[Interval, Verdict]
 
@@ -70,7 +64,7 @@ class CompareRequest:
     Without a model or a workload those of the first profile that is named by its id are taken, else a
     command's model, else the only model and chat. `engines` are those that default and best may stand for,
     None: the installed ones. `pairs` are run exactly, and none from before are taken; None: as many as show
-    something.
+    something. A check is a daemon's own, which no history lists.
     """
 
     a: str
@@ -81,6 +75,7 @@ class CompareRequest:
     engines: tuple[str, ...] | None = None
     budget_s: float = DEFAULT_BUDGET_S
     pairs: int | None = None
+    is_check: bool = False
     wait: bool = False
     storage: str | None = None
 
@@ -133,13 +128,14 @@ def as_search(store: Store, request: CompareRequest, sides: tuple[Side, Side]) -
 
 def open_record(shop: Workshop, request: CompareRequest) -> StudyRecord:
     """The study that the machine's comparisons of this model and workload are filed under."""
-    name = f"compare-{shop.model.name}-{shop.workload.name}"
+    space = CHECK_SPACE if request.is_check else COMPARISON_SPACE
+    name = f"{space}-{shop.model.name}-{shop.workload.name}"
     spec = StudySpec(
         fingerprint=shop.machine.fingerprint,
         model_digest=shop.model.digest,
         workload=shop.workload,
         engines=tuple(shop.available),
-        space_hash=COMPARISON_SPACE,
+        space_hash=space,
         storage_name=f"{name}-{shop.machine.fingerprint[:6]}",
         name=name,
         objectives=(objective_of(shop.workload),),
@@ -163,7 +159,10 @@ def measure(
     objective = objective_of(shop.workload)
     rounds: tuple[list[RoundSamples], list[RoundSamples]] = ([], [])
     setting = shop.setting("quiet")
-    record, earlier = open_comparison(shop.store, study.id, *configs, objective.metric, setting)
+    if pairs is None:
+        record, earlier = open_comparison(shop.store, study.id, *configs, objective.metric, setting)
+    else:
+        record, earlier = shop.store.start_comparison(study.id, *configs, objective.metric), ()
 
     def keep(values: Values, measured: Sides) -> None:
         for side, config in enumerate(configs):
@@ -182,7 +181,7 @@ def measure(
         startup_s = sum(seconds for _, seconds in looks) / 2
         plan = plan_pairs(looks[0][0], looks[1][0], startup_s, budget.total_s, shop.workload)
         if pairs is not None:
-            plan, earlier = replace(plan, longest_pairs=pairs), ()
+            plan = replace(plan, longest_pairs=pairs)
         shop.observer(Event("stage", f"pairs of fresh processes, full rounds in each: {plan.rounds}"))
         try:
             decision = run_pairs(

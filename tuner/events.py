@@ -16,12 +16,12 @@ class Event:
 
 
 KINDS = (
-    "stage",  # a stage of the flow began; detail: name
+    "stage",  # a stage of the flow began; the message is its name
     "note",  # one line worth reading once
     "trial",  # a trial ended; detail: number, status, config, value, reason, best, left_s,
     # dropped (rounds by cause)
-    "quality",  # a contender was judged; detail: variant, quality
-    "pair",  # a confirmation pair ended; detail: pair, ratio
+    "quality",  # a contender was judged; detail: config, quality, variant, is_source
+    "pair",  # a pair of processes ended; detail: pair, ratio, median, left_s
 )
 
 Observer = Callable[[Event], None]

@@ -30,36 +30,41 @@ def source_of(command: Command) -> str:
     return path if path.startswith(("/", ".")) else f"./{path}"
 
 
-def engine_of(command: Command, shop: Workshop) -> str:
+FROM = "--from"
+"""How errors name the command of a search."""
+
+
+def engine_of(command: Command, shop: Workshop, origin: str = FROM) -> str:
     """The engine that the command's program is; a simulated one stands in for it where it is named.
 
-    Raises EngineUnavailableError where neither is there.
+    Raises EngineUnavailableError, which begins with `origin`, where neither is there.
     """
     for name in (LLAMA_CPP, *sorted(NEVER_BY_DEFAULT)):
         if name in shop.available:
             return name
     raise EngineUnavailableError(
-        f"--from: {command.program} runs llama_cpp, which is not among the engines of this search"
+        f"{origin}: {command.program} runs llama_cpp, which is not among the engines that are asked for"
         f" ({', '.join(shop.available)}): see cputune engines, and name it with --engines"
     )
 
 
-def baseline_of(command: Command, shop: Workshop) -> Config:
+def baseline_of(command: Command, shop: Workshop, origin: str = FROM) -> Config:
     """The configuration that the command runs with on this machine, more threads than CPUs included.
 
-    Raises UsageError for a value that can't run or be measured.
+    Raises UsageError, which begins with `origin`, for a value that can't run or be measured, and as
+    `engine_of`.
     """
-    engine = shop.engine(engine_of(command, shop))
+    engine = shop.engine(engine_of(command, shop, origin))
     dimensions = (
         *engine.dimensions(shop.machine, shop.model, shop.workload),
         *placement.dimensions(engine, shop.machine),
     )
     space = Space(shop.machine, shop.model, shop.workload, (EngineSpace(engine, (SOURCE,), dimensions),))
-    check_threads("--from", command.settings, dimensions, shop)
+    check_threads(origin, command.settings, dimensions, shop)
     every = {**command.settings_on(shop.machine), **_slots(command, shop.workload)}
     known = space.part(engine.name).by_name
     settings = {name: value for name, value in every.items() if name in known}
-    return completed("--from", Config.of(engine.name, SOURCE, settings), shop, space)
+    return completed(origin, Config.of(engine.name, SOURCE, settings), shop, space)
 
 
 def _slots(command: Command, workload: Workload) -> dict[str, Setting]:

@@ -14,7 +14,7 @@ from tuner.events import Observer
 from tuner.export import Launch
 from tuner.home import Home
 from tuner.opening import known_store
-from tuner.request import SearchRequest
+from tuner.request import SearchRequest, quality_named
 from tuner.setup import open_workshop
 
 
@@ -28,18 +28,25 @@ def launch_of(wanted: str, home: Home, observer: Observer, *, storage: str | Non
     """
     with known_store(home, storage) as store:
         profile = store.profile(wanted)
-        names = {record.info.digest: record.name for record in store.models()}
-        if profile.model_digest not in names:
-            raise NotFoundError(f"the model of {profile.id} is not registered any more; add it: models add")
-        request = SearchRequest(
-            names[profile.model_digest],
-            profile.workload,
-            QUALITY_LEVELS[profile.quality_level],
-            engines=(profile.config.engine,),
-        )
-        with closing(open_workshop(request, probe(), store, home, observer)) as shop:
+        with closing(open_workshop(as_search(store, profile), probe(), store, home, observer)) as shop:
             path = str(shop.path(profile.config).absolute())
             return Launch.of(profile.config, path, profile.workload, shop.machine, remarks(profile))
+
+
+def as_search(store: Store, profile: ProfileRecord) -> SearchRequest:
+    """The question that a profile answers, for its own engine; NotFoundError where its model is not
+    registered any more."""
+    names = {record.info.digest: record.name for record in store.models()}
+    if profile.model_digest not in names:
+        raise NotFoundError(
+            f"the model of {profile.id} is not registered any more", hint="add it: cputune models add FILE"
+        )
+    return SearchRequest(
+        names[profile.model_digest],
+        profile.workload,
+        quality_named(profile.quality_level),
+        engines=(profile.config.engine,),
+    )
 
 
 def path_of(

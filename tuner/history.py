@@ -41,8 +41,8 @@ def searches(
     """Rows of the searches that match every filter, the last changed first.
 
     `changes` is what is not as in the search before of the same question (machine, model, workload,
-    objective, quality, limits), as far as that is among the rows. Raises NotFoundError for an unknown model,
-    machine or workload.
+    objective, quality, limits), as far as that is among the rows. Raises NotFoundError for a model, a machine
+    or a workload that nothing is known of.
     """
     studies = store.studies(
         model_digest=None if model is None else store.model(model).info.digest,
@@ -53,9 +53,10 @@ def searches(
     )
     if not studies and workload is not None:
         known = sorted({study.workload.name for study in store.studies()})
-        raise NotFoundError(
-            f"no search of the workload '{workload}'", hint=f"searched were: {', '.join(known) or 'none yet'}"
-        )
+        if workload not in known:
+            raise NotFoundError(
+                f"nothing of the workload '{workload}'", hint=f"known are: {', '.join(known) or 'none yet'}"
+            )
     counts = store.trial_counts([study.id for study in studies])
     doubts = _doubts(store, studies)
     names = {record.info.digest: record.name for record in store.models()}
@@ -93,9 +94,9 @@ def promotions(
     records = store.promotions(
         model_digest=None if model is None else store.model(model).info.digest,
         fingerprint=None if machine is None else machine_named(store, machine),
-        limit=limit,
+        limit=limit if workload is None else None,
     )
-    return [promotion_row(one, names) for one in records if workload in (None, one.workload.name)]
+    return [promotion_row(one, names) for one in records if workload in (None, one.workload.name)][:limit]
 
 
 def promotion_row(record: PromotionRecord, names: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def difference(store: Store, a: str, b: str) -> dict[str, Any]:
 
     Raises NotFoundError for an unknown one, UsageError for a profile that came without its study.
     """
-    first, second = _study(store, a), _study(store, b)
+    first, second = study_named(store, a), study_named(store, b)
     doubts = _doubts(store, (first, second))
     return {
         "a": _row(first, doubts),
@@ -195,7 +196,11 @@ def difference(store: Store, a: str, b: str) -> dict[str, Any]:
     }
 
 
-def _study(store: Store, wanted: str) -> StudyRecord:
+def study_named(store: Store, wanted: str) -> StudyRecord:
+    """A study by its id, its name, or a profile that it published.
+
+    Raises NotFoundError for an unknown one, UsageError for a profile that came without its study.
+    """
     if not wanted.startswith("p-"):
         return store.study(wanted)
     profile = store.profile(wanted)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
@@ -84,7 +85,8 @@ def write_new(path: Path, lines: Iterable[str]) -> int:
     except OSError as error:
         raise StoreError(f"can't write {path}: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
     return count
 
 
@@ -119,16 +121,18 @@ def take_over(place: str | Path, file: str) -> list[Taken]:
 
 @contextmanager
 def _opened(file: str) -> Iterator[IO[str]]:
-    """The text of a file, or of stdin, that can be read twice."""
-    if file != "-":
-        with ExitStack() as stack:
-            try:
-                stream = stack.enter_context(Path(os.path.expanduser(file)).open(encoding="utf-8"))
-            except OSError as error:
-                raise DocumentError(f"can't read {file}: {error.strerror}") from None
-            yield stream
-        return
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
-        copy.writelines(sys.stdin)
-        copy.seek(0)
-        yield copy
+    """The text of a file, a pipe or stdin, that can be read twice."""
+    with ExitStack() as stack:
+        try:
+            if file == "-":
+                source: IO[bytes] = stack.enter_context(os.fdopen(0, "rb", closefd=False))
+            else:
+                source = stack.enter_context(Path(os.path.expanduser(file)).open("rb"))
+        except OSError as error:
+            raise DocumentError(f"can't read {file}: {error.strerror}") from None
+        if not source.seekable():
+            copy = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(source, copy)
+            copy.seek(0)
+            source = copy
+        yield stack.enter_context(TextIOWrapper(source, encoding="utf-8"))

@@ -15,7 +15,7 @@ from tuner import engines
 from tuner.engines.base import Recipe
 from tuner.errors import BusyError, ModelFileError
 from tuner.home import Home
-from tuner.measurement.availability import availability
+from tuner.measurement.availability import availabilities
 from tuner.models.shelf import size_of
 from tuner.models.source import Source, model_info, resolve
 from tuner.models.variants import VariantCache
@@ -56,8 +56,10 @@ def pull(store: Store, home: Home, source: str, name: str | None) -> tuple[Sourc
     folder = home.models / PULLED / model.digest[:16]
     if not folder.exists():
         _copy(found, folder)
-    pulled = folder if found.path.is_dir() else folder / found.path.name
-    return add_model(store, home, str(pulled), name or found.name, refresh=True)
+    # The same weights may have come before, in files of other names.
+    pulled = folder if found.path.is_dir() else min(folder.iterdir())
+    is_known = any(record.info.digest == model.digest for record in store.models())
+    return add_model(store, home, str(pulled), name if is_known else name or found.name, refresh=True)
 
 
 def remove(store: Store, home: Home, wanted: str) -> Removed:
@@ -114,7 +116,12 @@ def _copy(found: Source, folder: Path) -> None:
         for path in found.paths:
             _bring(path, partial / path.name, is_ours=found.spec.startswith(("hf:", "ms:")))
         partial.chmod(0o755)
-        os.replace(partial, folder)
+        try:
+            os.replace(partial, folder)
+        except OSError:
+            # Another process may just have brought the same.
+            if not folder.is_dir():
+                raise
     except OSError as error:
         raise ModelFileError(f"{found.name} can't be copied to {folder}: {error.strerror}") from None
     finally:
@@ -159,11 +166,9 @@ def _made(store: Store, home: Home, record: ModelRecord) -> list[Path]:
     for study in store.studies(model_digest=record.info.digest):
         for name, build in study.engine_builds.items():
             builds.setdefault(name, set()).add(build)
-    for name in engines.references():
-        engine = engines.get(name)
-        if record.info.format not in engine.formats or not home.variants.is_dir():
-            continue
-        present = availability(engine)
+    every = {name: engines.get(name) for name in engines.references()} if home.variants.is_dir() else {}
+    readers = {name: engine for name, engine in every.items() if record.info.format in engine.formats}
+    for (name, engine), present in zip(readers.items(), availabilities(tuple(readers.values())), strict=True):
         if present.available:
             builds.setdefault(name, set()).add(present.identity)
         recipes: tuple[Recipe, ...] = (*engine.recipes(record.info), engine.reference(record.info))

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -82,29 +82,48 @@ def run(
     `memory_bytes` bounds its private writable memory. `environment` replaces the caller's; None means
     `python_environment()`. Raises nothing for what the program does: the `Ending` says it.
     """
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        kills = oom_kills()
-        process = spawn(
-            argv, environment=environment, memory_bytes=memory_bytes, stdout=stdout, stderr=stderr
-        )
-        try:
-            timed_out = not _wait(process, deadline_s)
-        finally:
-            # Also after a normal end: what the program started and left behind goes with it.
-            kill_group(process)
-        stdout.seek(0)
-        return Ending(
-            returncode=process.returncode,
-            timed_out=timed_out,
-            stdout=stdout.read(MAX_STDOUT_BYTES),
-            log_tail=tail(stderr),
-            oom_killed=oom_kills() > kills,
-        )
+    (ending,) = run_together(
+        [argv], deadline_s=deadline_s, environment=environment, memory_bytes=memory_bytes
+    )
+    return ending
 
 
-def _wait(process: subprocess.Popen[bytes], deadline_s: float) -> bool:
-    """Whether it ended in time; the time for which we were stopped does not count."""
+def run_together(
+    argvs: Sequence[Sequence[str]],
+    *,
+    deadline_s: float,
+    environment: Mapping[str, str] | None = None,
+    memory_bytes: int | None = None,
+) -> list[Ending]:
+    """As `run`, several programs side by side under one deadline; their endings in the same order."""
+    started: list[tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]] = []
     until = monotonic_s() + deadline_s
+    kills = oom_kills()
+    with ExitStack() as files:
+        with ExitStack() as groups:
+            for argv in argvs:
+                stdout, stderr = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+                process = spawn(
+                    argv, environment=environment, memory_bytes=memory_bytes, stdout=stdout, stderr=stderr
+                )
+                # Also after a normal end: what the program started and left behind goes with it.
+                groups.callback(kill_group, process)
+                started.append((process, stdout, stderr))
+            late = [not _wait(process, until) for process, _stdout, _stderr in started]
+        oom_killed = oom_kills() > kills
+        return [
+            Ending(process.returncode, timed_out, _content(stdout), tail(stderr), oom_killed)
+            for (process, stdout, stderr), timed_out in zip(started, late, strict=True)
+        ]
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read(MAX_STDOUT_BYTES)
+
+
+def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
+    """Whether it ended by `until`; the time for which we were stopped does not count."""
     while True:
         try:
             process.wait(max(0.0, until - monotonic_s()))

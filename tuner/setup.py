@@ -20,7 +20,7 @@ from tuner.errors import EngineUnavailableError, ModelFileError, UsageError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement import placement
-from tuner.measurement.availability import availability
+from tuner.measurement.availability import availabilities
 from tuner.models.source import DEMO, Source, model_info, resolve
 from tuner.models.variants import VariantCache
 from tuner.narrowing import check_names, check_variants, searched_dimensions, searched_variants
@@ -118,13 +118,17 @@ def running_engines(
     """
     found: dict[str, Availability] = {}
     reasons = []
-    for name in asked or registry.default_names(model):
-        engine = registry.get(name)
-        problem = registry.unread(engine, model)
+    every = {name: registry.get(name) for name in asked or registry.default_names(model)}
+    problems = {name: registry.unread(engine, model) for name, engine in every.items()}
+    readers = {name: engine for name, engine in every.items() if problems[name] is None}
+    answers = dict(
+        zip(readers, availabilities(tuple(readers.values()), features=machine.features), strict=True)
+    )
+    for name, problem in problems.items():
         if problem is not None:
             reasons.append(f"{name}: {problem}")
             continue
-        answer = availability(engine, features=machine.features)
+        answer = answers[name]
         if answer.available:
             found[name] = answer
             if answer.note:

@@ -11,18 +11,19 @@ from profiles.records import Profile
 from profiles.store import Store
 from profiles.vocabulary import Config, QualityLevel
 from tuner.engines.base import SOURCE
-from tuner.errors import NothingFeasibleError, UsageError
+from tuner.errors import EngineUnavailableError, NothingFeasibleError, UsageError
 from tuner.events import Event
 from tuner.export import Command, parse_command
 from tuner.export.reading import is_program
-from tuner.from_command import baseline_of
+from tuner.from_command import baseline_of, source_of
 from tuner.given import check_threads, completed
+from tuner.models.source import model_info, resolve
 from tuner.search.objectives import objective_of
 from tuner.search.space import Space
 from tuner.userfiles import Written, looks_like_file, side_given
 from tuner.workshop import Workshop
 
-DEFAULT, BEST = "default", "best"
+DEFAULT, BEST, COMMAND = "default", "best", "command"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def read_side(store: Store, text: str) -> Side:
     if text in (DEFAULT, BEST):
         return Side(text)
     if any(map(is_program, text.split())):
-        return Side("command", command=parse_command(text))
+        return Side(COMMAND, command=parse_command(text, COMMAND))
     if looks_like_file(text):
         found = side_given(text)
         return Side(text, written=found) if isinstance(found, Written) else Side(text, profile=found)
@@ -87,11 +88,18 @@ def known(side: Side, quality: QualityLevel, shop: Workshop) -> Side:
 def configuration(side: Side, shop: Workshop, space: Space) -> Config:
     """The configuration of a side on this machine; it may use more threads than there are CPUs.
 
-    Raises UsageError for what can't run here.
+    Raises UsageError for what can't run here, EngineUnavailableError where its engine does not.
     """
+    running = tuple(part.engine.name for part in space.engines)
+    if side.engine is not None and side.engine not in running:
+        raise EngineUnavailableError(
+            f"{side.name} needs the engine {side.engine}: {', '.join(running)} run this model here; see"
+            " cputune engines"
+        )
     first = next(iter(shop.available))
     if side.command is not None:
-        return baseline_of(side.command, shop)
+        _check_model(side.command, shop)
+        return baseline_of(side.command, shop, side.name)
     if side.written is not None:
         written = side.written
         engine = written.engine or first
@@ -107,6 +115,17 @@ def configuration(side: Side, shop: Workshop, space: Space) -> Config:
         # One of the store's own may hold what a program chose by itself, which has no bound.
         check_threads(side.name, given.as_dict(), space.part(given.engine).dimensions, shop)
     return completed(side.name, given, shop, space)
+
+
+def _check_model(command: Command, shop: Workshop) -> None:
+    """UsageError for a command that runs other weights than those that are compared."""
+    cache = shop.home.models
+    own = model_info(resolve(source_of(command), cache=cache), cache=cache)
+    if own.digest != shop.model.digest:
+        raise UsageError(
+            f"{COMMAND}: {command.model} is another model than {shop.model.name}: a comparison is of one"
+            " model; name a variant of it in a YAML file"
+        )
 
 
 def remapped(origin: str, profile: Profile, shop: Workshop, space: Space) -> Config:

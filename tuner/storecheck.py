@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from profiles.store import Store
 from profiles.store.database import Database
@@ -64,7 +65,7 @@ def _sources(store: Store) -> Iterator[Finding]:
             "models",
             "note",
             f"the file of {record.name} is gone: {record.source}",
-            f"put it back, or name its new place: cputune models add FILE --name {record.name}",
+            f"put it back, or name its new place: cputune models add FILE --name {quote(record.name)}",
         )
     if not gone:
         yield Finding("models", "ok", "every registered model's file is there")
@@ -90,7 +91,7 @@ def _variants(store: Store, home: Home) -> Iterator[Finding]:
             "variants",
             "note",
             f"{label} of {model}, which {profile_id} runs on, is not in the cache",
-            f"cputune models prepare {model} --variants {label}",
+            f"cputune models prepare {quote(model)} --variants {label}",
         )
     if not missing:
         yield Finding("variants", "ok", "every published profile's file is there")

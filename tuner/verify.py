@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from probes.machine import probe
-from profiles.errors import NotFoundError
 from profiles.records import ProfileRecord
-from profiles.store import Store
-from profiles.vocabulary import QUALITY_LEVELS, Config, Interval, Objective, RoundSamples
+from profiles.vocabulary import Config, Interval, Objective, RoundSamples
+from tuner.clock import monotonic_s
 from tuner.compare import GRACE_S, decide, first_look
 from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import NothingFeasibleError, UsageError, WorkerError
 from tuner.events import Event, Observer
+from tuner.handout import as_search
 from tuner.home import Home
 from tuner.measurement.asked import Kind
 from tuner.measurement.endpoint import Endpoint
@@ -24,7 +23,6 @@ from tuner.measurement.measurement import Measurement
 from tuner.measurement.metrics import timings
 from tuner.measurement.statistics import log_ratios
 from tuner.opening import known_store
-from tuner.request import SearchRequest
 from tuner.search.budget import Budget, Clock
 from tuner.search.load import LoadAwareRunner
 from tuner.search.objectives import measured_value, objective_of
@@ -58,7 +56,7 @@ class VerifyRequest:
 
 
 def verify(
-    request: VerifyRequest, *, home: Home, observer: Observer, clock: Clock = time.monotonic
+    request: VerifyRequest, *, home: Home, observer: Observer, clock: Clock = monotonic_s
 ) -> dict[str, Any]:
     """Measure a server in turn with the profile in our session: the document of `verify --json`.
 
@@ -73,7 +71,7 @@ def verify(
         profile = store.profile(request.profile)
         endpoint.choose_model()
         with (
-            closing(open_workshop(_as_search(store, profile), probe(), store, home, observer)) as shop,
+            closing(open_workshop(as_search(store, profile), probe(), store, home, observer)) as shop,
             turn_to_measure(home, request.wait, observer),
         ):
             if profile.fingerprint != shop.machine.fingerprint:
@@ -82,18 +80,6 @@ def verify(
                     " search here"
                 )
             return _measure(shop, profile, endpoint, Budget.begin(clock, request.budget_s))
-
-
-def _as_search(store: Store, profile: ProfileRecord) -> SearchRequest:
-    names = {record.info.digest: record.name for record in store.models()}
-    if profile.model_digest not in names:
-        raise NotFoundError(f"the model of {profile.id} is not registered any more; add it: models add")
-    return SearchRequest(
-        names[profile.model_digest],
-        profile.workload,
-        QUALITY_LEVELS[profile.quality_level],
-        engines=(profile.config.engine,),
-    )
 
 
 def _measure(shop: Workshop, profile: ProfileRecord, endpoint: Endpoint, budget: Budget) -> dict[str, Any]:
@@ -201,9 +187,9 @@ class _Beside:
         """As the bench's; a server runs whole workloads only, and is never started anew."""
         if config != self.target:
             return self.ours.measure(config, rounds=rounds, kind=kind, phases=phases, fresh=fresh)
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         samples: Sequence[RoundSamples] = [self.endpoint.round(self.shop.workload) for _ in range(rounds)]
-        seconds = time.monotonic() - began_s
+        seconds = monotonic_s() - began_s
         return Measurement(
             rounds=tuple(samples),
             requested={},

@@ -66,7 +66,9 @@ class Workshop:
         known = self._variants.get((engine, label))
         if known is None:
             description = self.engine(engine)
-            recipe = next(r for r in self._recipes(description) if r.label == label)
+            recipe = next((r for r in self._recipes(description) if r.label == label), None)
+            if recipe is None:
+                raise ModelFileError(f"{engine} makes no variant '{label}' of {self.model.name}")
             self._check_memory(recipe)
             known = self._cache.ensure(
                 description,
@@ -81,6 +83,7 @@ class Workshop:
             self.store.save_variant(
                 VariantRecord(
                     model_digest=self.model.digest,
+                    engine=engine,
                     label=label,
                     digest=known.digest,
                     tensor_mix=dict(known.tensor_mix),

@@ -1,6 +1,6 @@
 """The schema's history as Alembic revisions, numbered in order."""
 
-LATEST = "0002"
+LATEST = "0003"
 """The revision that this program reads and writes; known without loading Alembic."""
 
 VERSION_TABLE = "cputune_alembic_version"

@@ -106,18 +106,21 @@ class Catalog(Verbs):
             return model_record(_find_model(session, name_or_digest))
 
     def save_variant(self, variant: VariantRecord) -> None:
-        """Store a variant of a registered model, or renew the one of equal label."""
+        """Store a variant of a registered model, or renew the one of equal engine and label."""
         with self._database.writing() as session:
             existing(session, ModelRow, variant.model_digest, "model")
             row = session.exec(
                 select(VariantRow).where(
-                    VariantRow.model_digest == variant.model_digest, VariantRow.label == variant.label
+                    VariantRow.model_digest == variant.model_digest,
+                    VariantRow.engine == variant.engine,
+                    VariantRow.label == variant.label,
                 )
             ).first()
             session.merge(
                 VariantRow(
                     id=row.id if row else None,
                     model_digest=variant.model_digest,
+                    engine=variant.engine,
                     label=variant.label,
                     digest=variant.digest,
                     tensor_mix=dict(variant.tensor_mix),
@@ -134,11 +137,12 @@ class Catalog(Verbs):
             rows = session.exec(
                 select(VariantRow)
                 .where(VariantRow.model_digest == model_digest)
-                .order_by(col(VariantRow.file_bytes).desc(), col(VariantRow.label))
+                .order_by(col(VariantRow.file_bytes).desc(), col(VariantRow.engine), col(VariantRow.label))
             )
             return tuple(
                 VariantRecord(
                     model_digest=row.model_digest,
+                    engine=row.engine,
                     label=row.label,
                     digest=row.digest,
                     tensor_mix=row.tensor_mix,

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -127,7 +127,8 @@ class Database:
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"can't back up {self.path} to {target}: {error}") from error
         finally:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
         return target
 
     def close(self) -> None:
@@ -139,10 +140,13 @@ class Database:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn the database library's errors into a StoreError of one line."""
+        """Turn the database library's errors into a StoreError of one line.
+
+        SQLite's library says OverflowError for a whole number of more than 64 bits.
+        """
         try:
             yield
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except (SQLAlchemyError, sqlite3.Error, OverflowError) as error:
             cause = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise StoreError(
                 f"database {self} (user id {os.geteuid()}): {cause}", hint=self._hint(cause)
@@ -206,6 +210,8 @@ _HINTS = (
     ("refused", "start the server, or mend host and port in the storage URL"),
     ("password", "mend user and password in the storage URL"),
     ("does not exist", "make the database first: createdb NAME"),
+    ("too large", "whole numbers are at most 2^63 - 1"),
+    ("out of range", "whole numbers are at most 2^63 - 1"),
     ("FOREIGN KEY", "store the machine, model, study or trial that this refers to first"),
 )
 

@@ -88,16 +88,17 @@ def _model(session: Session, document: bundle.ModelDocument) -> Iterable[Taken]:
         yield Taken("model", name, "added", note)
     else:
         yield Taken("model", document.name, "known")
-    labels = select(VariantRow.label, VariantRow.digest).where(VariantRow.model_digest == document.digest)
-    here = dict(session.exec(labels).all())
+    rows = session.exec(select(VariantRow).where(VariantRow.model_digest == document.digest))
+    here = {(row.engine, row.label): row.digest for row in rows}
     for variant in document.variants:
-        name = f"{variant.label} of {document.name}"
-        if variant.label not in here:
+        name = f"{variant.engine} {variant.label} of {document.name}".strip()
+        known = here.get((variant.engine, variant.label))
+        if known is None:
             fields = variant.model_dump(exclude={"created_at"})
             created_at = stored(variant.created_at)
             session.add(VariantRow(model_digest=document.digest, created_at=created_at, **fields))
             yield Taken("variant", name, "added")
-        elif here[variant.label] != variant.digest:
+        elif known != variant.digest:
             yield Taken("variant", name, "refused", "it was made otherwise here")
         else:
             yield Taken("variant", name, "known")

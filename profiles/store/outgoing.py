@@ -1,4 +1,4 @@
-"""Verbs that write the store, or a part of it, as the documents of a"""
+"""Writes the store, or a part of it, as the documents of a bundle (`profiles.bundle`)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,9 @@ def _machine(session: Session, fingerprint: str) -> Document:
 def _model(session: Session, digest: str) -> Document:
     row = session.get_one(ModelRow, digest)
     variants = session.exec(
-        select(VariantRow).where(VariantRow.model_digest == digest).order_by(col(VariantRow.label))
+        select(VariantRow)
+        .where(VariantRow.model_digest == digest)
+        .order_by(col(VariantRow.engine), col(VariantRow.label))
     )
     return ModelDocument(
         digest=row.digest,
@@ -153,6 +155,7 @@ def _model(session: Session, digest: str) -> Document:
         created_at=moment(row.created_at),
         variants=tuple(
             VariantDocument(
+                engine=variant.engine,
                 label=variant.label,
                 digest=variant.digest,
                 tensor_mix=variant.tensor_mix,

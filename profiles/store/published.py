@@ -180,7 +180,7 @@ def profile_records(session: Session, rows: Sequence[ProfileRow]) -> tuple[Profi
 
 
 def _invalidated(session: Session, profile_ids: Sequence[str]) -> dict[str, str]:
-    """Why profiles can't be trusted: a trial under them, or one whose samples it shared, was wrong."""
+    """Why profiles can't be trusted: trials under them, or such whose samples these shared, were wrong."""
     from sqlalchemy.orm import aliased
 
     wrong = aliased(TrialRow)
@@ -200,11 +200,12 @@ def _invalidated(session: Session, profile_ids: Sequence[str]) -> dict[str, str]
             col(wrong.started_at) <= ProfileRow.created_at,
             or_(col(wrong.id) == TrialRow.id, col(wrong.invalidated_at) > ProfileRow.created_at),
         )
+        .order_by(col(wrong.id))
     )
-    return {
-        profile_id: f"rests on trial {trial_id}, declared wrong: {reason}"
-        for profile_id, trial_id, reason in session.exec(query)
-    }
+    told: dict[str, dict[str, None]] = {}
+    for profile_id, trial_id, reason in session.exec(query):
+        told.setdefault(profile_id, {})[f"trial {trial_id}, declared wrong: {reason}"] = None
+    return {profile_id: f"rests on {'; on '.join(reasons)}" for profile_id, reasons in told.items()}
 
 
 def _record(row: ProfileRow, trial_ids: tuple[int, ...], invalidated: str | None) -> ProfileRecord:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import Session, col, func, or_, select
 
-from profiles.records import COMPARISON_SPACE, StudyRecord, StudySpec, StudyStatus
+from profiles.records import CHECK_SPACE, COMPARISON_SPACE, StudyRecord, StudySpec, StudyStatus
 from profiles.store.owner import is_alive
 from profiles.store.verbs import (
     Verbs,
@@ -98,7 +98,7 @@ class Studies(Verbs):
         if workload_name is not None:
             query = query.where(col(StudyRow.workload)["name"].as_string() == workload_name)
         if searches_only:
-            query = query.where(StudyRow.space_hash != COMPARISON_SPACE)
+            query = query.where(col(StudyRow.space_hash).not_in((COMPARISON_SPACE, CHECK_SPACE)))
         with self._database.reading() as session:
             return tuple(study_record(row) for row in session.exec(query))
 

@@ -104,7 +104,9 @@ class Trials(Verbs):
             row = existing(session, TrialRow, trial_id, "trial")
             if row.status == TrialStatus.RUNNING and is_alive(row.owner):
                 raise StoreError(f"trial {trial_id} is still running; invalidate it when it has ended")
-            row.status, row.reason, row.invalidated_at = TrialStatus.INVALID, why, now()
+            # Once more only corrects the reason: what was published since did not read its rounds.
+            row.invalidated_at = row.invalidated_at or now()
+            row.status, row.reason = TrialStatus.INVALID, why
             row.finished_at = row.finished_at or now()
             session.add(row)
             return trial_record(row)

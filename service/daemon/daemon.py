@@ -44,13 +44,16 @@ class Daemon:
         if problem is not None:
             log.warning("%s", problem)
         watcher = self.watcher = Watcher(here, remembered, settings.rules)
+        service.daemon = self.document
         begun = await self._begin(watcher, service)
         service.settings = service.settings.model_copy(update={"follow": False})
         await serve_generator(service)
         if not begun:
             # It was not known what to run: the best or the defaults run now, and the first tick says what.
             service.settings = service.settings.model_copy(update={"profile": None})
-        await asyncio.gather(self._tick(watcher, here, begun), self._follow(watcher))
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._tick(watcher, here, begun))
+            both.create_task(self._follow(watcher))
 
     async def _begin(self, watcher: Watcher, service: ServiceState) -> bool:
         try:
@@ -115,6 +118,7 @@ class Daemon:
                 )
             },
             "on_trial": memory.trial is not None,
+            "machine_slower_sets": memory.slow_sets,
         }  # fmt: skip
 
     def _begun(self) -> Watcher:

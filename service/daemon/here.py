@@ -91,6 +91,8 @@ class Here:
         if self._seen is None:
             raise CouldNotError(unable or "nothing can be seen")
         seen = self._seen
+        # With other CPUs it is another machine: what runs and what is answered is then for that one.
+        self._service.machine = seen.machine
         return Sight(
             now_s=time.time(),
             circumstances=seen.circumstances,
@@ -234,7 +236,7 @@ class Here:
     async def measure_set(self, running: str | None) -> Pairs:
         """Two pairs of what runs and the default that it was confirmed against."""
         sides = [running or DEFAULTS, DEFAULTS, *self._side_words(running)]
-        result = await self._job("compare", [*sides, "--pairs", "2", "--budget", self._budget])
+        result = await self._job("compare", [*sides, "--check", "--pairs", "2", "--budget", self._budget])
         if result["conditions"] != "quiet":
             raise CouldNotError("the machine did not stay quiet")
         values = [(float(a), float(b)) for a, b in result["values"]]
@@ -244,9 +246,9 @@ class Here:
 
     async def search(self) -> None:
         """Search anew, in the background."""
-        settings = self._configuration.current
-        words = ["--workload", settings.workload, "--budget", f"{settings.search_minutes:g}m", "--fresh"]
-        words += ["--engines", settings.engine] if settings.engine else []
+        minutes, engine = self._configuration.current.search_minutes, self._service.settings.engine
+        words = ["--workload", self.workload.name, "--budget", f"{minutes:g}m", "--fresh"]
+        words += ["--engines", engine] if engine else []
         await self._job("search", [*self._model_words(), *words])
 
     async def compare(self, running: str | None, candidate: str) -> Gain:

@@ -31,11 +31,6 @@ class Shift:
     error: float
     values: int
 
-    @property
-    def percent(self) -> float:
-        """The shift in per cent."""
-        return 100 * math.expm1(self.log_ratio)
-
 
 @dataclass
 class Live:

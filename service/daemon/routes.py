@@ -29,7 +29,8 @@ class Drift(Document):
 class DaemonState(Document):
     """How the daemon stands; `running` is a profile's id, null for the engine's defaults.
 
-    `on_trial` says that live latencies since the last promotion are still compared with those before it.
+    `on_trial` says that live latencies since the last promotion are still compared with those before it;
+    `machine_slower_sets` how many checks in a row found the machine slower as a whole.
     """
 
     running: str | None
@@ -40,6 +41,7 @@ class DaemonState(Document):
     daily_minutes: float
     drift: dict[str, Drift]
     on_trial: bool
+    machine_slower_sets: int
 
 
 class RollbackBody(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from probes.machine import probe
+from probes.machine import Machine, probe
 from profiles import select
 from profiles.errors import NotFoundError
 from profiles.records import ProfileRecord, PromotionRecord
@@ -29,6 +29,7 @@ class Seen:
     """What was found: profiles by id; `model` is the registered name, `engine` that of what runs."""
 
     circumstances: Circumstances
+    machine: Machine
     model: str
     engine: str
     known: str | None
@@ -72,6 +73,7 @@ def see(
     known = newest or select.best([p for p in answers if build(p.config.engine)])
     return Seen(
         circumstances=here,
+        machine=machine,
         model=model.name,
         engine=engine,
         known=known.id if known else None,

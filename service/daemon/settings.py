@@ -19,7 +19,7 @@ from pydantic_settings import (
 from service.daemon.decide import Limits
 from service.daemon.quiet import Hours, Thresholds
 from service.daemon.tick import Rules
-from service.settings import ServeSettings
+from service.settings import ServeSettings, Several
 from tuner.errors import UsageError
 from tuner.home import Home
 
@@ -43,7 +43,7 @@ class DaemonSettings(ServeSettings):
     compare_minutes: float = Field(3, ge=0.2, description="Budget of a comparison, the regular one too.")
     daily_minutes: float = Field(60, gt=0, description="Time a day for all of these; what began is finished.")
     nice: int = Field(19, ge=0, le=19, description="Priority of what measures; 19 gives way to everybody.")
-    hours: tuple[str, ...] = Field(
+    hours: Several = Field(
         (), description="Times of day in which it may measure, like 22:00-06:00; any where none is given."
     )
     idle_seconds: float = Field(60, ge=0, description="No request must have come for so long.")

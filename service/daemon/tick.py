@@ -264,7 +264,10 @@ class Watcher:
         self.memory = memory
 
     async def _measured(self, sight: Sight) -> Pairs:
-        pairs = await self._world.measure_set(self.running)
+        running = self.running
+        pairs = await self._world.measure_set(running)
+        if self.running != running:
+            raise CouldNotError("another profile was made to run meanwhile")
         self.memory = replace(self.memory, measured_at_s=sight.now_s)
         return pairs
 

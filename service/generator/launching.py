@@ -19,6 +19,7 @@ from tuner.errors import UsageError
 from tuner.events import Event, Observer
 from tuner.home import Home
 from tuner.measurement import placement
+from tuner.models.source import parts_of
 from tuner.narrowing import kv_token_bytes, problem_of
 from tuner.request import SearchRequest, workload_named
 from tuner.search.objectives import objective_of
@@ -192,6 +193,6 @@ def _places(settings: ServeSettings, shop: Workshop, path: Path, context_tokens:
 
 
 def size_bytes(path: Path) -> int:
-    """What a model's file takes, or all files of its folder."""
-    files = [path] if path.is_file() else [found for found in path.rglob("*") if found.is_file()]
+    """What a model's file takes with its other parts, or all files of its folder."""
+    files = parts_of(path) if path.is_file() else [found for found in path.rglob("*") if found.is_file()]
     return sum(file.stat().st_size for file in files)

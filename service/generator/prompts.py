@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,30 +58,30 @@ class Prompts:
             text = str(message["prompt"])
             return text, self._tokens(text)
         messages = list(message["messages"])
-        while True:
-            rendered = self._session.chat_prompt(messages)
-            if rendered is None:
-                raise RefusedError(
-                    "the model has no chat template: use /v1/completions", "no_chat_template", "messages"
-                )
-            tokens = self._tokens(rendered)
-            reserve = min(message.get("max_tokens") or 1, self._context_tokens // 2)
-            shorter = shortened(messages) if message.get("drop_old_turns") else None
-            if len(tokens) + reserve <= self._context_tokens or shorter is None:
-                return rendered, tokens
-            messages = shorter
+        room = self._context_tokens - min(message.get("max_tokens") or 1, self._context_tokens // 2)
+        whole = self._rendered(messages)
+        if len(whole[1]) <= room or not message.get("drop_old_turns"):
+            return whole
+        head = int(messages[0]["role"] == "system")
+        # A turn begins with a user's message: what follows it up to the next one goes with it.
+        begins = [at for at in range(head + 1, len(messages)) if messages[at]["role"] == "user"]
+
+        def rest(at: int) -> tuple[str, list[int]]:
+            return self._rendered([*messages[:head], *messages[at:]])
+
+        # The later it begins the shorter it is: to try one after the other would hold up everybody.
+        first = bisect_left(begins, True, key=lambda at: len(rest(at)[1]) <= room)
+        return rest(begins[min(first, len(begins) - 1)]) if begins else whole
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]]) -> tuple[str, list[int]]:
+        rendered = self._session.chat_prompt(messages)
+        if rendered is None:
+            raise RefusedError(
+                "the model has no chat template: use /v1/completions", "no_chat_template", "messages"
+            )
+        return rendered, self._tokens(rendered)
 
     def _tokens(self, text: str) -> list[int]:
         if not text:
             raise RefusedError("the prompt is empty", "empty_prompt", "prompt")
         return self._conversations.tokens(text, self._session.tokenize)
-
-
-def shortened(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]] | None:
-    """The messages without their oldest turn: the system prompt and the last message stay; None where
-    no whole turn is left to drop."""
-    head = [message for message in messages[:1] if message["role"] == "system"]
-    turns = list(messages[len(head) :])
-    # A turn begins with a user's message: what follows it up to the next one goes with it.
-    next_turn = next((at for at in range(1, len(turns)) if turns[at]["role"] == "user"), None)
-    return None if next_turn is None else [*head, *turns[next_turn:]]

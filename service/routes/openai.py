@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from service import documents
+from service.generator.launching import DEFAULTS
 from service.generator.pool import Pool
 from service.generator.requests import End
 from service.problems import RequestError
@@ -84,7 +85,9 @@ def _answer(service: ServiceState, pool: Pool, body: ChatBody | CompletionBody, 
     def ended(outcome: str, end: End | None) -> None:
         service.metrics.ended(outcome, end)
         if heard is not None:
-            heard(end)
+            # What somebody tries by hand says nothing of what is kept right.
+            is_kept = (stream.profile or DEFAULTS) == service.settings.profile
+            heard(end if is_kept else None)
 
     return Answer(
         stream,

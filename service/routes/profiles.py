@@ -40,7 +40,9 @@ async def best(
     """
     service = state_of(request)
     question = (model, workload, objective, quality, streams, format)
-    answer = await service.answers.get(question, lambda: best_answer(service, *question))
+    answer = await service.answers.get(
+        (service.machine.fingerprint, *question), lambda: best_answer(service, *question)
+    )
     if answer.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers={"ETag": answer.etag})
     return Response(answer.body, media_type=answer.media_type, headers={"ETag": answer.etag})

@@ -16,6 +16,7 @@ from service.problems import RequestError
 from service.routes.contents import EVENTS
 from service.schemas import Name
 from service.state import ServiceState, state_of
+from service.streaming import KEEP_ALIVE, KEEP_ALIVE_S
 from tuner import engines
 from tuner.request import parse_budget_s, parse_limits, quality_named, with_objective, workload_named
 
@@ -108,5 +109,5 @@ async def events(
 
 
 async def _lines(job: Job, after: int) -> AsyncIterator[bytes]:
-    async for place, event in job.watch(after):
-        yield f"id: {place}\ndata: {json.dumps(event)}\n\n".encode()
+    async for said in job.watch(after, KEEP_ALIVE_S):
+        yield KEEP_ALIVE if said is None else f"id: {said[0]}\ndata: {json.dumps(said[1])}\n\n".encode()

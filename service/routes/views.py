@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -31,17 +32,18 @@ router = APIRouter(prefix="/v1", tags=["page"])
 
 
 @router.get("/overview")
-def overview(request: Request) -> dict[str, Any]:
-    """This machine now, and what runs."""
+async def overview(request: Request) -> dict[str, Any]:
+    """This machine now, what runs, and how the daemon stands if there is one."""
     service = state_of(request)
     # The advice of a probe is about this moment.
-    machine = probe().to_json()
+    machine = (await asyncio.to_thread(probe)).to_json()
     running = service.jobs.running
     return {
         "machine": {name: machine[name] for name in _MACHINE},
-        "generator": _generator(service),
+        "generator": await asyncio.to_thread(_generator, service),
         "no_generator": service.no_generator,
-        "search": running.id if running else None,
+        "search": running.id if running and running.command == "search" else None,
+        "daemon": service.daemon() if service.daemon else None,
     }
 
 
@@ -70,7 +72,7 @@ async def best_profiles(request: Request) -> Response:
         names = {record.info.digest: record.name for record in service.store.models()}
         return _body({"best": [_best(record, names) for record in _best_of_each(service)]})
 
-    return _stored(await service.answers.get("best-profiles", made))
+    return _stored(await service.answers.get(("best-profiles", service.machine.fingerprint), made))
 
 
 @router.get("/registered-models")

@@ -85,12 +85,16 @@ async def static(request: Request, name: str) -> Response:
 
 
 @router.get("/plotly.js")
-async def plotly() -> Response:
+async def plotly(request: Request) -> Response:
     """Plotly's script as its Python package brings it; 404 says what to install."""
     script = plotly_script()
     if script is None:
         raise RequestError(404, NO_PLOTLY, "not_found_error", code="no_plotly")
-    return FileResponse(script, headers=dict(HEADERS), media_type=_MEDIA_TYPES[".js"])
+    seen = script.stat()
+    headers = {**HEADERS, "ETag": f'"{seen.st_mtime_ns:x}-{seen.st_size:x}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return FileResponse(script, headers=headers, media_type=_MEDIA_TYPES[".js"])
 
 
 def plotly_script() -> Path | None:

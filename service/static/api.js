@@ -17,17 +17,18 @@ export const asking = { token: async () => {} };
 /** Keep the token in this tab. */
 export const keepToken = token => sessionStorage.setItem(KEY, token);
 
-/** GET or, with a body, POST; resolves to the response. Throws ApiError. */
-export async function request(path, { body, method, signal } = {}) {
+/** GET or, with a body, POST; resolves to the response. Throws ApiError. With `keepalive` it outlives the page. */
+export async function request(path, { body, method, headers: more, signal, keepalive = false } = {}) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
-    const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
+    const headers = token === null ? { ...more } : { ...more, Authorization: `Bearer ${token}` };
     if (body !== undefined) headers["Content-Type"] = "application/json";
     const response = await send(path, {
       method: method ?? (body === undefined ? "GET" : "POST"),
       body: body === undefined ? undefined : JSON.stringify(body),
       headers,
       signal,
+      keepalive,
       cache: "no-store",
     });
     if (response.ok) return response;
@@ -59,22 +60,37 @@ export const json = async (path, options) => (await request(path, options)).json
 /** The text of a request. */
 export const text = async (path, options) => (await request(path, options)).text();
 
-/** The server-sent events of a response as they come: documents, and the text "[DONE]". */
-export async function* events(response) {
+/**
+ * The server-sent events of a response as they come: documents, and the text "[DONE]". `seen` is told the id of each that
+ * has one. Throws ApiError of status 0 where the connection breaks.
+ */
+export async function* events(response, seen = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await read(reader);
       if (done) return;
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {
-        const data = block.split("\n").filter(line => line.startsWith("data: ")).map(line => line.slice(6)).join("\n");
+        const field = name => block.split("\n").filter(line => line.startsWith(name)).map(line => line.slice(name.length)).join("\n");
+        const id = field("id: ");
+        if (id) seen(id);
+        const data = field("data: ");
         if (data) yield data === "[DONE]" ? data : JSON.parse(data);
       }
     }
   } finally {
     reader.cancel().catch(() => {});
+  }
+}
+
+async function read(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { message: "The connection to the service broke off." });
   }
 }

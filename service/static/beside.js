@@ -8,7 +8,7 @@ import { milliseconds, times } from "./format.js";
 const TOKENS = 160;
 
 /** Run another profile: an id, "default", or null for the best. Resolves to what runs then. */
-export const swap = (profile, signal) => json("/v1/generator/profile", { body: { profile }, signal });
+export const swap = (profile, options) => json("/v1/generator/profile", { body: { profile }, ...options });
 
 /**
  * Both answers in one element; `run` asks for them, and leaves `back` running whatever happens.
@@ -23,11 +23,19 @@ export function beside(prompt, { best, measured, back, grown, said }) {
   async function run(signal) {
     const ends = [];
     let running = back;
+    // A page that is closed meanwhile must not leave the service with the other one.
+    const leave = () => {
+      if (running !== back) swap(back, { keepalive: true });
+      running = back;
+    };
+    addEventListener("pagehide", leave);
     try {
       for (const { profile, answer } of sides) {
         said(`Loading ${profile} …`);
-        await swap(profile, signal);
+        // What is being loaded can't be called back: a stop counts when it runs.
+        await swap(profile);
         running = profile;
+        if (signal.aborted) return;
         said(`${profile} answers …`);
         // At temperature 0, so that they say the same where quantization allows it.
         ends.push(await answer.say({ messages: [{ role: "user", content: prompt }], max_tokens: TOKENS, temperature: 0 }, signal));
@@ -38,6 +46,7 @@ export function beside(prompt, { best, measured, back, grown, said }) {
         h("small", {}, `One answer each is an impression. ${measured}`));
       grown();
     } finally {
+      removeEventListener("pagehide", leave);
       if (running !== back) {
         said(`Loading ${back} …`);
         await swap(back);

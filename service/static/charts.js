@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 const TITLES = {
   history: "Trials in their order",
   front: "Pareto front",
+  quality: "Speed and quality",
   importance: "Importance of the settings",
   slices: "Each setting by itself",
   threads: "Thread scaling",
@@ -12,7 +13,7 @@ const TITLES = {
 };
 const WIDE = new Set(["slices", "threads", "variants"]);
 /** Two of these stand side by side. */
-const SMALL = new Set(["history", "front"]);
+const SMALL = new Set(["history", "front", "quality"]);
 let loading = null;
 
 /** Load plotly once; rejects where it is not served. */

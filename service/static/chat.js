@@ -45,7 +45,7 @@ class Chat {
     this.log = h("div", { class: "log", role: "log", tabindex: "0", "aria-label": "Conversation" }, talk.shown);
     this.hint = h("p", { class: "quiet" }, "Under each answer stand the time to the first token, the tokens per second, and what the cache saved.");
     if (!talk.shown.length) this.log.append(this.hint);
-    this.latest = h("button", { type: "button", class: "latest", hidden: true, onclick: () => this.follower.jump() }, "↓ Latest");
+    this.latest = h("button", { type: "button", class: "latest", hidden: true, onclick: () => this.newest() }, "↓ Latest");
     this.follower = new Follower(this.log, follows => { this.latest.hidden = follows; });
     this.status = h("p", { class: "over", role: "status" });
     this.words = h("textarea", { rows: "1", placeholder: "Say something", "aria-label": "Message", onkeydown: event => this.key(event) });
@@ -54,6 +54,7 @@ class Chat {
     this.anew = h("button", { type: "button", onclick: () => this.clear() }, "New");
     this.profile = select("Profile", "profile", this.choices(), this.running, { onchange: event => this.swap(event.target.value) });
     signal.addEventListener("abort", () => this.stopping?.abort());
+    addEventListener("keydown", event => event.key === "Escape" && !event.isComposing && this.stopping?.abort(), { signal });
     this.settle();
   }
 
@@ -90,7 +91,6 @@ class Chat {
   }
 
   key(event) {
-    if (event.key === "Escape") this.stopping?.abort();
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     // While an answer comes, Enter neither sends again nor stops it.
@@ -119,6 +119,12 @@ class Chat {
     this.follower.jump();
   }
 
+  /** Follow again; the button that asked for it goes away. */
+  newest() {
+    this.follower.jump();
+    this.log.focus({ preventScroll: true });
+  }
+
   /** Do one thing at a time: `work` gets the signal that stops it. */
   async alone(work) {
     if (this.stopping) return;
@@ -128,7 +134,7 @@ class Chat {
     try {
       await work(this.stopping.signal);
     } catch (error) {
-      if (!this.stopping.signal.aborted) failed = error.message;
+      if (error.name !== "AbortError") failed = error.message;
     }
     this.stopping = null;
     this.settle(failed);

@@ -11,7 +11,7 @@ export function learn(vocabulary) {
 export const times = ratio => `${ratio >= 10 ? ratio.toFixed(0) : ratio >= 3 ? ratio.toFixed(1) : ratio.toFixed(2)}x`;
 
 /** "1.64-2.00" */
-export const range = (low, high) => `${low.toFixed(2)}-${high.toFixed(2)}`;
+const range = (low, high) => `${low.toFixed(2)}-${high.toFixed(2)}`;
 
 /** A metric with its unit: always the same one, so that columns can be compared. */
 export function metric(name, value) {

@@ -5,11 +5,12 @@ import { h, select, svg, table } from "./dom.js";
 import { metric, moment, number, spaced, times } from "./format.js";
 
 const SHOWN = 8;
+const MOST = 100;
 
 /** The page; `parts` names the model that is chosen. */
 export async function make({ parts: [model = ""], signal, vocabulary }) {
   const [{ studies }, { models }] = await Promise.all([
-    json(`/v1/history?limit=100${model && `&model=${encodeURIComponent(model)}`}`, { signal }),
+    json(`/v1/history?limit=${MOST}${model && `&model=${encodeURIComponent(model)}`}`, { signal }),
     json("/v1/registered-models", { signal }),
     vocabulary,
   ]);
@@ -19,6 +20,7 @@ export async function make({ parts: [model = ""], signal, vocabulary }) {
     content: [
       h("section", {},
         h("h1", {}, "History"),
+        studies.length === MOST && h("p", { class: "quiet" }, `The last ${MOST} searches; `, h("code", {}, "cputune history --limit N"), " lists more."),
         studies.length === 0 && h("p", { class: "quiet" }, "No search has been run here yet. ", h("a", { href: "#/search" }, "Start one")),
         models.length > 1 && h("div", { class: "filters" },
           select("Model", "model", [["", "all models"], ...models], model, {
@@ -37,7 +39,7 @@ function question(rows) {
   const rest = rows.length - SHOWN;
   const more = rest > 0 && h("button", {
     type: "button",
-    onclick: () => { listing.replaceChildren(listed(title, rows)); more.remove(); },
+    onclick: () => { listing.replaceChildren(listed(title, rows)); more.remove(); listing.firstElementChild.focus(); },
   }, `Show ${rest} earlier`);
   return h("section", { class: "question", "aria-label": title },
     h("header", {},

@@ -14,11 +14,28 @@ export async function make({ signal, vocabulary }) {
     title: "This machine",
     content: [
       machine(found.machine, best),
+      found.search && h("p", { role: "status" }, "A search runs: ", h("a", { href: "#/search" }, "watch it")),
+      found.daemon && watched(found.daemon),
       h("section", { "aria-labelledby": "best" },
         h("h2", { id: "best" }, "Best profiles"),
         best.length ? best.map(profile => card(profile, formats)) : nothing()),
-    ],
+    ].filter(Boolean),
   };
+}
+
+/** What the daemon runs, decided last and may still measure today. */
+function watched({ running, last, degraded, configuration_problem: problem, spent_minutes: spent, daily_minutes: daily,
+  on_trial: onTrial, machine_slower_sets: slower }) {
+  return h("section", { "aria-labelledby": "daemon" },
+    h("h2", { id: "daemon" }, "Daemon"),
+    facts([
+      ["runs", running ?? "the engine's defaults", onTrial ? "just promoted: its latencies are watched" : null],
+      ["decided last", spaced(last.action), last.reason],
+      ["waits for", last.waits_for],
+      ["measured today", `${number(spent)} min`, `of ${number(daily)}`],
+      slower > 0 && ["the machine", "slower as a whole", `in ${slower} ${slower === 1 ? "check" : "checks in a row"}`],
+    ].filter(Boolean)),
+    [degraded, problem].filter(Boolean).map(wrong => h("p", { class: "fault", role: "alert" }, wrong)));
 }
 
 function machine(seen, best) {

@@ -1,30 +1,43 @@
 /** A search while it runs: its stages, the best so far, what was dropped and why, the time left. */
 
-import { events, json, request } from "./api.js";
+import { ApiError, events, json, request } from "./api.js";
 import { facts, fault, h } from "./dom.js";
 import { claim, clock, differing, metric, number, spaced, times } from "./format.js";
 
 const RECENT = 12;
 const NOTES = 50;
+const RETRY_MS = 1000;
 
 /** What shows a search until it has ended or `signal`; then `ended` is called. `known` is the vocabulary. */
 export function watch(job, known, signal, ended) {
   const view = new View(job, known, signal);
   follow(view, job, signal).then(ended, error => {
     if (signal.aborted) return;
+    view.stop();
     view.element.append(fault(error));
     ended();
   });
   return [view.element];
 }
 
-async function follow(view, job, signal) {
-  const response = await request(`/v1/searches/${job.id}/events`, { signal });
-  for await (const event of events(response)) {
-    if (signal.aborted) return;
-    view.take(event);
+/** Take the events of a search until it has ended; where the connection breaks, go on after the last of them. */
+async function follow(view, { id }, signal) {
+  const path = `/v1/searches/${id}`;
+  let last = "-1";
+  for (;;) {
+    try {
+      const response = await request(`${path}/events`, { headers: { "Last-Event-ID": last }, signal });
+      for await (const event of events(response, place => { last = place; })) {
+        if (signal.aborted) return;
+        view.take(event);
+      }
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 0) throw error;
+    }
+    const job = await json(path, { signal });
+    if (job.state !== "running") return view.end(job);
+    await new Promise(resolve => setTimeout(resolve, RETRY_MS));
   }
-  view.end(await json(`/v1/searches/${job.id}`, { signal }));
 }
 
 class View {
@@ -33,8 +46,6 @@ class View {
     this.objective = option(job, "--objective") ?? workloads.find(one => one.name === option(job, "--workload"))?.objective ?? "";
     this.first = null;
     this.left = null;
-    this.pairs = [];
-    this.lines = [];
     this.counts = {};
     this.dropped = {};
     this.isStopped = false;

@@ -5,13 +5,16 @@ import { fault, h } from "./dom.js";
 import { learn } from "./format.js";
 import * as home from "./home.js";
 
+/** A page with its parts, asked for at once: one after the other would be a wait each. */
+const whole = async (...names) => (await Promise.all(names.map(name => import(`./${name}.js`))))[0];
+
 /** The first page is at hand; the others come when they are opened. */
 const PAGES = {
   "": async () => home,
-  history: () => import("./history.js"),
-  study: () => import("./study.js"),
-  search: () => import("./search.js"),
-  chat: () => import("./chat.js"),
+  history: () => whole("history"),
+  study: () => whole("study", "charts", "trials", "why"),
+  search: () => whole("search", "live"),
+  chat: () => whole("chat", "answers", "beside", "typing"),
 };
 const place = document.getElementById("page");
 const vocabulary = json("/v1/vocabulary").then(found => (learn(found), found));
@@ -67,7 +70,8 @@ asking.token = wasRefused => {
       entering = null;
       resolve();
     }, { once: true });
-    dialog.addEventListener("cancel", event => event.preventDefault());
+    // Without the token there is nothing to see: closed by Escape, it opens again.
+    dialog.onclose = () => entering && dialog.showModal();
     dialog.showModal();
   });
   return entering;

@@ -25,8 +25,9 @@ export async function make({ signal, vocabulary }) {
     }));
   }
 
-  // The last one stays until the next begins.
-  if (searches.length) follow(searches[0]);
+  // The last one stays until the next begins. A daemon's comparisons stand here too, and are none.
+  const last = searches.find(job => job.command[1] === "search");
+  if (last) follow(last);
   return {
     title: "Search",
     content: [

@@ -10,7 +10,7 @@ const FINE = new Set(["complete", "pruned", "infeasible", "running"]);
 
 /** A section that loads the trials of a study when it is shown. */
 export function trials(study, count, signal) {
-  const place = h("div", { "aria-live": "polite" }, h("p", { class: "quiet" }, `${number(count)} trials`));
+  const place = h("div", {}, h("p", { class: "quiet" }, `${number(count)} trials`));
   load(study, count, signal).then(
     all => place.replaceChildren(...(all.length ? browser(study, all) : [h("p", { class: "quiet" }, "None was tried.")])),
     error => signal.aborted || place.replaceChildren(fault(error)));
@@ -46,7 +46,7 @@ function browser(study, all) {
         show();
         place.querySelector(`[data-by="${by}"]`).focus();
       }),
-      ...(rest > 0 ? [h("button", { type: "button", onclick: () => { wanted.shown += STEP; show(); } }, `Show ${number(Math.min(rest, STEP))} more`)] : []));
+      ...(rest > 0 ? [h("button", { type: "button", onclick: () => { wanted.shown += STEP; show(); place.lastElementChild.focus(); } }, `Show ${number(Math.min(rest, STEP))} more`)] : []));
   }
 
   const change = name => event => { wanted[name] = event.target.value; wanted.shown = STEP; show(); };

@@ -42,6 +42,8 @@ def _timed(running: Any, address: str, name: str, repeats: int) -> dict[str, Any
         with tab_of(running) as tab:
             tab.page.goto(address)
             times_ms.append(float(tab.page.evaluate(SHOWN)))
+            # What comes after it, a study's charts, would be worked on while the next one is timed.
+            tab.page.wait_for_load_state("networkidle")
     # The first call fills the service's and the file system's caches and is not counted.
     counted = times_ms[1:]
     return {

@@ -174,7 +174,10 @@ class Recorder:
 
 
 def narrowed(space: Space, values: Mapping[str, Sequence[str]]) -> Space:
-    """The space with some settings held to a few of their values, named as text."""
+    """The space with some settings held to a few of their values, named as text.
+
+    SystemExit where the default would be left out: every strategy begins there and changes it.
+    """
     parts = []
     for part in space.engines:
         dimensions = tuple(
@@ -186,6 +189,11 @@ def narrowed(space: Space, values: Mapping[str, Sequence[str]]) -> Space:
         empty = [d.name for d in dimensions if not d.values]
         if empty:
             raise SystemExit(f"--values {empty[0]}: none of its values is left")
+        default = space.default(part.engine.name)
+        for d in dimensions:
+            value = default.get(d.name)
+            if d.name in values and value is not None and value not in d.values:
+                raise SystemExit(f"--values {d.name}: must hold {_text(value)}, the default's")
         parts.append(replace(part, dimensions=dimensions))
     return replace(space, engines=tuple(parts))
 

@@ -22,6 +22,13 @@ def space():
     return narrowed(tiny, {"type_k": ["f16"], "type_v": ["f16"], "n_ubatch": ["32", "128"]})
 
 
+def test_a_grid_without_the_default_is_refused():
+    """512 is measured as 128 where the prompt has no more tokens."""
+    tiny = space_of(synthetic.machine_of(2), WORKLOADS["chat"], ("source",))
+    with pytest.raises(SystemExit, match="--values n_ubatch: must hold 128"):
+        narrowed(tiny, {"n_ubatch": ["64", "512"]})
+
+
 def recorder(land, left_s=lambda: 1e9, fault=lambda _: None, rounds=4):
     runner = SurfaceRunner(land.space, FakeClock(), noise=0.01, fault=fault)
     return Recorder(land, runner, rounds, left_s, save=lambda: None, tell=lambda _: None)

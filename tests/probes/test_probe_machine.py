@@ -127,6 +127,13 @@ def test_a_sparse_document_is_read_and_the_rest_is_unknown() -> None:
         ({"schema_version": 1, "fingerprint": "a", "cores": [[0], 1]}, "machine.cores"),
         ({"schema_version": 1, "fingerprint": "a", "is_virtual": "yes"}, "machine.is_virtual"),
         ({"schema_version": 1, "fingerprint": "a", "arch": 5}, "machine.arch"),
+        # What no distance could be computed of.
+        ({"schema_version": 1, "fingerprint": "a", "bandwidth_gbps": -40}, "machine.bandwidth_gbps"),
+        ({"schema_version": 1, "fingerprint": "a", "bandwidth_gbps": 10**400}, "machine.bandwidth_gbps"),
+        (
+            {"schema_version": 1, "fingerprint": "a", "memory": {"total_bytes": 10**400}},
+            "machine.memory.total_bytes",
+        ),
     ],
 )
 def test_what_is_no_machine_document_is_refused_in_one_line(document: object, part: str) -> None:
@@ -215,6 +222,11 @@ def test_probing_loads_nothing_heavy() -> None:
 def test_cpu_lists(text: str, cpus: tuple[int, ...]) -> None:
     assert parse_cpu_list(text) == cpus
     assert parse_cpu_list(format_cpu_list(cpus)) == cpus
+
+
+def test_cpu_lists_are_written_as_taskset_takes_them() -> None:
+    assert format_cpu_list((6, 1, 4, 7, 0, 3)) == "0-1,3-4,6-7"
+    assert format_cpu_list((5,)) == "5"
 
 
 def test_huge_cpu_ranges_are_cut() -> None:

@@ -31,7 +31,9 @@ def other(tmp_path: Path) -> Store:
 @pytest.fixture
 def searched(store: Store, study: StudyRecord) -> StudyRecord:
     """A study of a whole search: trials, rounds with and without a trial, a comparison, a profile."""
-    store.save_variant(VariantRecord(MODEL.digest, "q8_0", "cd" * 32, {"q8_0": 9}, 8.5, 99, {"type": "q8_0"}))
+    store.save_variant(
+        VariantRecord(MODEL.digest, "simulated", "q8_0", "cd" * 32, {"q8_0": 9}, 8.5, 99, {"type": "q8_0"})
+    )
     store.save_quality(QUALITY, Quality(0.0, float("inf"), 1.0, 0.9, 1.0, 64))
     first = store.start_trial(study.id, FAST, owner_token(), stage="guided")
     store.finish_trial(
@@ -193,6 +195,8 @@ def set_key(kind: str, path: tuple[str | int, ...], value: object) -> Change:
         (set_key("machine", ("schema_version",), 9), r"f:2: .*schema_version"),
         (set_key("machine", ("created_at",), "soon"), r"f:2: created_at; got 'soon'"),
         (set_key("rounds", ("rounds", 0, "gaps_ms"), "x"), r"f:7: rounds\.0\.gaps_ms: "),
+        (set_key("study", ("objectives", 0, "metric"), "joy"), r"f:6: objectives\.0: .* metric 'joy'"),
+        (set_key("study", ("limits", 0, "metric"), "joy.p50"), r"f:6: limits\.0: .* metric 'joy\.p50'"),
         (set_key("end", ("documents",), 3), r"f:9: documents; got 3; allowed: 7"),
         (lambda documents: documents.pop(0), r"f:1: kind; got 'machine'; allowed: bundle in the"),
         (lambda documents: documents.insert(3, documents[0]), r"f:4: kind; got 'bundle'"),

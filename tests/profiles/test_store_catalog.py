@@ -15,7 +15,14 @@ from profiles.store import Store
 from profiles.vocabulary import Quality
 
 VARIANT = VariantRecord(
-    MODEL.digest, "q8_0", "cd" * 32, {"q8_0": 5_000_000_000}, 8.5, 5_000_000_000, {"type": "q8_0"}
+    MODEL.digest,
+    "llama_cpp",
+    "q8_0",
+    "cd" * 32,
+    {"q8_0": 5_000_000_000},
+    8.5,
+    5_000_000_000,
+    {"type": "q8_0"},
 )
 KEY = QualityKey("cd" * 32, (("type_k", "f16"), ("flash", True)), "ref", "text 1", "sim 1")
 
@@ -78,6 +85,13 @@ def test_variants_come_back_largest_first_and_are_renewed(store: Store) -> None:
         store.save_variant(variant)
     assert store.variants(MODEL.digest) == (VARIANT, replace(small, file_bytes=11))
     assert store.variants("unknown") == ()
+
+
+def test_two_engines_may_call_their_variants_alike(store: Store) -> None:
+    other = replace(VARIANT, engine="openvino", digest="bb" * 32)
+    for variant in (other, VARIANT):
+        store.save_variant(variant)
+    assert store.variants(MODEL.digest) == (VARIANT, other)
 
 
 def test_a_variant_needs_its_model(store: Store) -> None:

@@ -20,7 +20,7 @@ from store_examples import DEFAULT, MACHINE, MODEL, SPEC, in_child, start_child,
 
 from profiles import migrations
 from profiles.errors import SchemaTooNewError, StoreError
-from profiles.records import StudyRecord
+from profiles.records import UNKNOWN_ENGINE, StudyRecord
 from profiles.store import Store, database, default_path, owner_token, schema
 from profiles.tables import PREFIX, Table
 from profiles.vocabulary import TrialStatus
@@ -28,6 +28,7 @@ from profiles.vocabulary import TrialStatus
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
 FIXTURE = FIXTURES / "schema_0001.sql"
+LATER = f"{int(migrations.LATEST) + 1:04}"
 
 
 def sql(path: Path, statement: str) -> list[tuple[object, ...]]:
@@ -141,13 +142,27 @@ def test_d05_every_released_schema_opens_and_keeps_its_rows(path: Path, fixture:
         assert sql(path, "PRAGMA journal_mode") == [("wal",)]
 
 
+@pytest.mark.parametrize("older", ["0001", "0002"])
+def test_a_variant_of_an_older_schema_belongs_to_the_engine_that_it_was_measured_on(
+    path: Path, older: str
+) -> None:
+    """One that was never measured belongs to none that is known."""
+    load(path, (FIXTURES / f"schema_{older}.sql").read_text())
+    other = "model_digest, 'int8', 'ee', tensor_mix, bits_per_weight, file_bytes, recipe, created_at"
+    sql(path, f"INSERT INTO cputune_variant SELECT 2, {other} FROM cputune_variant")
+    with Store.open(path) as store:
+        found = {variant.label: variant.engine for variant in store.variants(MODEL.digest)}
+    assert found == {"q8_0": "simulated", "int8": UNKNOWN_ENGINE}
+
+
 @pytest.fixture
 def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of a later version, which has one more revision."""
     scripts = tmp_path / "scripts"
     shutil.copytree(schema.SCRIPTS, scripts)
-    (scripts / "versions" / "r0003_later.py").write_text(
-        "import sqlalchemy as sa\nfrom alembic import op\n\nrevision = '0003'\ndown_revision = '0002'\n\n\n"
+    (scripts / "versions" / f"r{LATER}_later.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\n\n"
+        f"revision = '{LATER}'\ndown_revision = '{migrations.LATEST}'\n\n\n"
         "def upgrade():\n    with op.batch_alter_table('cputune_trial') as table:\n"
         "        table.add_column(sa.Column('colour', sa.String(), nullable=True))\n"
         "    poison = sa.text(\"SELECT 1 FROM cputune_machine WHERE label = 'poison'\")\n"
@@ -155,14 +170,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "        raise sa.exc.OperationalError('half way', None, Exception('half way'))\n"
     )
     monkeypatch.setattr(schema, "SCRIPTS", scripts)
-    monkeypatch.setattr(migrations, "LATEST", "0003")
+    monkeypatch.setattr(migrations, "LATEST", LATER)
 
 
 @pytest.mark.usefixtures("next_schema")
 def test_d05_older_schema_is_backed_up_and_upgraded(path: Path) -> None:
     load(path, FIXTURE.read_text())
     Store.open(path).close()
-    assert sql(path, "SELECT version_num FROM cputune_alembic_version") == [("0003",)]
+    assert sql(path, "SELECT version_num FROM cputune_alembic_version") == [(LATER,)]
     assert sql(path, "SELECT colour FROM cputune_trial") == [(None,), (None,)]
     (backup,) = path.parent.glob("*.backup")
     assert backup.name.startswith("cputune.sqlite3.0001.")

@@ -160,6 +160,29 @@ def test_s11_shared_samples_carry_the_doubt_to_other_studies(store: Store, study
     assert store.profile(published.id).invalidated == f"rests on trial {wrong}, declared wrong: zero tokens"
 
 
+def test_s11_every_wrong_trial_under_a_profile_is_told(store: Store, study: StudyRecord) -> None:
+    one, other = measured(store, study.id, None), measured(store, study.id, None)
+    published = store.publish(replace(PROFILE, study_id=study.id, trial_ids=(one, other)))
+    store.invalidate_trial(other, "zero tokens")
+    store.invalidate_trial(one, "the fan stood still")
+    assert store.profile(published.id).invalidated == (
+        f"rests on trial {one}, declared wrong: the fan stood still;"
+        f" on trial {other}, declared wrong: zero tokens"
+    )
+
+
+def test_s11_declaring_a_trial_wrong_once_more_casts_no_doubt_on_what_came_since(
+    store: Store, study: StudyRecord
+) -> None:
+    wrong = measured(store, study.id)
+    first = store.invalidate_trial(wrong, "zero tokens").invalidated_at
+    anew = measured(store, study.id)
+    published = store.publish(replace(PROFILE, study_id=study.id, trial_ids=(anew,)))
+    again = store.invalidate_trial(wrong, "no token at all")
+    assert (again.invalidated_at, again.reason) == (first, "no token at all")
+    assert store.profile(published.id).invalidated is None
+
+
 def test_s07_a_limit_that_is_not_shown_to_be_kept_is_no_answer(store: Store) -> None:
     store.publish(replace(PROFILE, metrics={"response_ms.p50": 1.0, "peak_rss_mib": 501.0}))
     store.publish(replace(PROFILE, metrics={"response_ms.p50": 1.0}))

@@ -1,4 +1,4 @@
-"""Bad clients and dying workers for 20 s; `make chaos` is the same on the real engine for 10 minutes."""
+"""Bad clients and dying workers for a minute; `make chaos` is the same on the real engine for 10 minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.serving import serving
 from tests.support.tiny import write_tiny_model
 from tuner.home import Home
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def test_after_chaos_everything_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -22,5 +22,5 @@ def test_after_chaos_everything_is_as_before(tmp_path: Path, monkeypatch: pytest
         chaos = Chaos(served, SECONDS)
         chaos.run()
     assert chaos.wrong == []
-    assert chaos.done["worker killed"] >= 3
+    assert chaos.done["worker killed"] >= 9
     assert chaos.done["_whole"] > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,11 @@ def test_a_foreign_host_name_is_refused(simulated: Served, host: str):
     response = simulated.client.get("/v1/machine", headers={"Host": host})
     assert response.status_code in (400, 421)
     assert "effective" not in response.text
+
+
+def test_more_names_are_served_where_the_environment_lists_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CPUTUNE_SERVE_ALLOWED_HOSTS", "one.example, two.example")
+    assert settings_from().allowed_hosts == ("one.example", "two.example")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:8765"])
@@ -84,11 +90,29 @@ def test_too_large_a_body_is_refused_declared_or_not(guarded: Served):
         assert "2048" in response.json()["error"]["message"]
 
 
+def test_a_body_that_does_not_come_is_not_waited_for(simulated: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("service.guard.BODY_S", 0.1)
+    address = simulated.client.base_url
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as connection:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 900\r\n\r\n{{".encode())
+        answer = b""
+        while not answer.endswith(b"}}"):
+            answer += connection.recv(1 << 16)
+    assert b" 408 " in answer.splitlines()[0]
+    assert b"body_too_slow" in answer
+
+
 def test_beyond_loopback_a_token_is_needed():
     with pytest.raises(UsageError, match="--token-file"):
         settings_from(host="0.0.0.0").secret()
     with pytest.raises(UsageError, match="at least 16"):
         settings_from(host="0.0.0.0", token="short").secret()
+
+
+def test_a_token_that_no_header_carries_is_refused():
+    with pytest.raises(UsageError, match="no header carries"):
+        settings_from(token="pässwörter-of-length").secret()
 
 
 def test_a_token_file_that_is_missing_is_one_line(tmp_path: Path):

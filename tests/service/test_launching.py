@@ -11,7 +11,7 @@ import pytest
 from probes.machine import Machine, probe
 from profiles.store import Store
 from profiles.vocabulary import Setting
-from service.generator.launching import Serving, serving_of
+from service.generator.launching import Serving, serving_of, size_bytes
 from service.settings import settings_from
 from tests.support.tiny import write_tiny_model
 from tuner.errors import UsageError
@@ -81,3 +81,10 @@ def test_beside_another_worker_threads_are_for_half_of_the_cpus(
     shared = {name: found.shared_settings[name] for name in threads}
     assert shared == {name: min(4, int(value)) for name, value in threads.items()}
     assert {**found.run_settings, **shared} == found.shared_settings
+
+
+def test_a_model_in_parts_takes_what_all_of_them_take(tmp_path: Path):
+    for number, size in ((1, 3), (2, 5)):
+        (tmp_path / f"m-0000{number}-of-00002.gguf").write_bytes(b"x" * size)
+    assert size_bytes(tmp_path / "m-00001-of-00002.gguf") == 8
+    assert size_bytes(tmp_path) == 8

@@ -131,6 +131,45 @@ def test_a_newly_published_best_profile_is_served(flow: Flow, monkeypatch: pytes
         assert answered_by(served) == newer
 
 
+def test_a_profile_that_is_published_while_the_worker_loads_is_served(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.swapping.FOLLOW_S", 0.05)
+    published: list[str] = []
+
+    def meanwhile(*arguments: Any) -> Any:
+        found = serving_of(*arguments)
+        with flow.store() as store:
+            published.append(store.publish(store.profile(ids(flow)["chat"])).id)
+        return found
+
+    monkeypatch.setattr("service.app.serving_of", meanwhile)
+    with serving(flow.home, engine="simulated") as served:
+        wait_for(lambda: state(served)["profile"] == published[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"n_threads": 4096}, ("n_threads=4096", "the effective CPUs")),
+        ({"type_v": "q8_0", "flash_attn": "off"}, ("type_v=q8_0", "flash_attn=on")),
+        ({"n_ubatch": 0}, ("n_ubatch=0", "allowed is 1 to")),
+    ],
+)
+def test_p18_e09_e14_a_profile_that_can_not_run_here_is_refused_by_its_settings(
+    pooled: Served, flow: Flow, settings: dict[str, Any], parts: tuple[str, ...]
+):
+    with flow.store() as store:
+        known = store.profile(ids(flow)["chat"])
+        config = known.config.with_settings(**settings)
+        wrong = store.publish(replace(known, workload=WORKLOADS["rag"], config=config)).id
+    refused = pooled.client.post("/v1/generator/profile", json={"profile": wrong})
+    assert refused.status_code == 422, refused.text
+    for part in parts:
+        assert part in refused.json()["error"]["message"]
+    assert state(pooled)["profile"] != wrong
+
+
 def test_a_worker_that_does_not_come_up_leaves_the_old_one_serving(pooled: Served, flow: Flow):
     known = ids(flow)
 

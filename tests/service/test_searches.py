@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from service.jobs import Job, Jobs, JobState
+from service.problems import RequestError
 from tests.support.serving import Served, events_of, serving
 from tests.support.tiny import write_tiny_model
 from tuner.home import Home
@@ -108,3 +113,64 @@ def test_s08_beside_a_search_from_elsewhere_it_is_told_who_measures(idle: Served
             last = list(events_of(response))[-1]
     assert last["state"] == "failed"
     assert "another process measures" in last["error"]
+
+
+STUBBORN = """
+import signal, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+print('{"event": "ready"}', file=sys.stderr, flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_search_that_is_being_cancelled_still_runs_until_it_has_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.jobs.process.python_argv", lambda *_: [sys.executable, "-c", STUBBORN])
+
+    async def live() -> tuple[Job, list[object]]:
+        jobs = Jobs(Home(home), None)
+        job = await jobs.start([])
+        seen = []
+        async for said in job.watch(0):
+            seen.append(said)
+            if len(seen) == 1:
+                cancelling = asyncio.create_task(jobs.cancel(job, grace_s=0.3))
+                await asyncio.sleep(0)
+                # A request that comes meanwhile must not stop what is to end.
+                jobs.give_way(True)
+                assert not job.stopping.is_stopped
+                with pytest.raises(RequestError, match=job.id):
+                    await jobs.start([])
+        await cancelling
+        await jobs.close()
+        return job, seen
+
+    job, seen = asyncio.run(live())
+    assert job.state is JobState.CANCELLED
+    assert seen == [(0, {"event": "ready"}), (1, {"event": "end", "state": "cancelled", "error": None})]
+
+
+def test_of_a_long_search_the_last_events_are_kept_with_their_places(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("service.jobs.KEPT_EVENTS", 3)
+
+    async def live() -> list[object]:
+        job = Job("x", (), datetime.now(UTC))
+        for number in range(5):
+            job.say({"number": number})
+        silent = anext(job.watch(5, silence_s=0.01))
+        assert await silent is None
+        job.state = JobState.DONE
+        job.stopping.close()
+        return [said async for said in job.watch(0)]
+
+    assert asyncio.run(live()) == [(number, {"number": number}) for number in (2, 3, 4)]
+
+
+def test_a_search_without_news_keeps_its_connection_alive(idle: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("service.routes.searches.KEEP_ALIVE_S", 0.01)
+    path = f"/v1/searches/{idle.client.post('/v1/searches', json=SEARCH).json()['id']}"
+    with idle.client.stream("GET", f"{path}/events") as response:
+        assert ": keep-alive" in response.iter_lines()
+    idle.client.delete(path)

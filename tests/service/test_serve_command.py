@@ -106,13 +106,14 @@ def test_a_port_that_is_taken_is_one_line(registered: Path, tmp_path: Path):
 def test_the_log_holds_no_prompt_and_no_token(registered: Path, tmp_path: Path):
     token = "a-token-of-enough-length"
     (tmp_path / "token").write_text(token)
-    with service(tmp_path / "log", "--no-generator", "--token-file", str(tmp_path / "token")) as (
-        _child,
-        address,
-    ):
-        secret = {"messages": [{"role": "user", "content": "my secret"}]}
+    with service(tmp_path / "log", "--token-file", str(tmp_path / "token")) as (_child, address):
         headers = {"Authorization": f"Bearer {token}"}
-        assert httpx.post(f"{address}/v1/chat/completions", json=secret, headers=headers).status_code == 503
+        wait_for(lambda: httpx.get(f"{address}/readyz", headers=headers).status_code == 200, 30.0)
+        secret = {**CHAT, "messages": [{"role": "user", "content": "my secret"}]}
+        for changes, status in (({}, 200), ({"n": 2}, 400), ({"temperature": "my secret"}, 422)):
+            asked = {**secret, **changes}
+            answer = httpx.post(f"{address}/v1/chat/completions", json=asked, headers=headers)
+            assert answer.status_code == status, answer.text
         assert httpx.get(f"{address}/v1/machine?token={token}").status_code == 401
     told = (tmp_path / "log").read_text() + json.dumps(
         [path.read_text(errors="replace") for path in registered.rglob("*.log")]

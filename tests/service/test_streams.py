@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 from service.generator.generator import State
+from service.generator.requests import End, Generation, Stream
+from service.streaming import Answer, Form
 from tests.support import sessions
 from tests.support.serving import CHAT, Served, events_of, serving
 from tests.support.tiny import write_tiny_model
@@ -266,3 +270,67 @@ def test_a_listener_that_was_never_read_ends_with_its_client(slow: Served):
     with slow.client.stream("POST", PATH, json=LONG) as response:
         next(events_of(response))
     wait_for(lambda: slow.generator.load == (0, 0))
+
+
+def counted(served: Served, outcome: str) -> float:
+    """Requests that ended so."""
+    text = served.client.get("/metrics").text
+    found = re.search(rf'cputune_requests_total{{outcome="{outcome}"}} (\S+)', text)
+    return float(found[1]) if found else 0.0
+
+
+def test_answers_that_failed_and_clients_that_left_are_counted_apart(failing: Served, slow: Served):
+    before = counted(failing, "failed")
+    failing.events(PATH, LONG)
+    assert failing.client.post(PATH, json={**LONG, "stream": False}).status_code == 500
+    wait_for(lambda: counted(failing, "failed") == before + 2)
+    assert counted(failing, "cancelled") == 0
+    before = counted(slow, "cancelled")
+    with sent(slow, LONG) as connection:
+        connection.recv(10)
+    wait_for(lambda: counted(slow, "cancelled") == before + 1)
+
+
+def answer_of(stream: Stream, ended: list[str], **options: Any) -> Answer:
+    def end(outcome: str, _: End | None) -> None:
+        ended.append(outcome)
+
+    return Answer(stream, Form("tiny", is_chat=True), as_events=True, ended=end, **options)
+
+
+async def never(*_: object) -> Any:
+    """A client that neither reads nor leaves."""
+    await asyncio.Event().wait()
+
+
+def test_a_client_that_reads_nothing_loses_its_place_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("service.streaming.LAST_S", 0.05)
+    cancelled: list[str] = []
+    ended: list[str] = []
+
+    async def answer() -> None:
+        stream = Stream(0, Generation(None, "x", None, {}), lambda: cancelled.append("cancelled"), 0.0)
+        stream.put("text")
+        async with asyncio.timeout(5):
+            await answer_of(stream, ended, deadline_s=0.05)({}, never, never)
+
+    asyncio.run(answer())
+    assert cancelled
+    assert ended == ["failed"]
+
+
+def test_a_fault_of_our_own_while_an_answer_is_sent_is_not_swallowed():
+    ended: list[str] = []
+
+    async def answer() -> None:
+        stream = Stream(0, Generation(None, "x", None, {}), lambda: None, 0.0)
+        stream.put("text")
+
+        async def broken(_: object) -> None:
+            raise RuntimeError("a fault")
+
+        await answer_of(stream, ended, deadline_s=5.0)({}, never, broken)
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        asyncio.run(answer())
+    assert ended == ["failed"]

@@ -37,6 +37,8 @@ def test_every_file_that_is_named_is_served(served: Served):
         if path.suffix == ".js":
             found = re.findall(r'(?:from|import\() ?"\./([\w.-]+)"', path.read_text())
             named |= {f"/static/{name}" for name in found}
+            for parts in re.findall(r'whole\(("[^)]*)\)', path.read_text()):
+                named |= {f"/static/{name}.js" for name in re.findall(r'"(\w+)"', parts)}
     assert {path.name for path in FILES} - {"index.html"} == {name.rpartition("/")[2] for name in named}
     for name in sorted(named):
         answer = served.client.get(name)
@@ -65,6 +67,8 @@ def test_plotly_is_served_as_its_package_brings_it(served: Served):
     answer = served.client.get("/plotly.js")
     assert answer.headers["content-type"].startswith("text/javascript")
     assert b"plotly.js v" in answer.content[:200]
+    again = served.client.get("/plotly.js", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_the_endpoints_are_a_page_of_our_own(served: Served):

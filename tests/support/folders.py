@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tuner.engines.pieces import byte_characters
+
 CONFIG: Mapping[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -63,6 +67,100 @@ def write_huggingface(folder: Path, **changes: Any) -> Path:
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ x }}"}))
+    return folder
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+
+
+PRE_TOKENIZERS = {
+    "llama-bpe": _split(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    "qwen2": _split(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+"""As Llama 3's and Qwen's own folders have them, by llama.cpp's names."""
+
+PIECES = (*byte_characters(), "12", "123", "1234", "\u0120zq", "<s>")
+"""A token for each byte, three that merges make, one that none makes, and a control token."""
+
+
+def write_byte_tokenizer(folder: Path, kind: str, *, ignore_merges: bool | None = None) -> None:
+    """The tokenizer of PIECES, which cuts text as Llama 3's ("llama-bpe") or Qwen's ("qwen2")."""
+    special = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": len(PIECES) - 1, "content": PIECES[-1], **special, "special": True}],
+        "normalizer": None,
+        "pre_tokenizer": PRE_TOKENIZERS[kind],
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "ignore_merges": kind == "llama-bpe" if ignore_merges is None else ignore_merges,
+            "vocab": {piece: number for number, piece in enumerate(PIECES[:-1])},
+            "merges": [["1", "2"], ["12", "3"], ["123", "4"]],
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    configuration = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": PIECES[-1],
+        "chat_template": template,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(configuration))
+
+
+def write_byte_folder(folder: Path, kind: str) -> Path:
+    """A llama of one layer with the tokenizer of PIECES, and a row of the embedding for each of them."""
+    write_huggingface(folder, vocab_size=len(PIECES))
+    shapes = {**SHAPES, "model.embed_tokens.weight": (len(PIECES), 64)}
+    write_safetensors(folder / "model.safetensors", shapes)
+    write_byte_tokenizer(folder, kind)
+    return folder
+
+
+def write_random_folder(folder: Path, kind: str, **changes: Any) -> Path:
+    """A llama of two layers that prefers some answers, with the tokenizer of PIECES.
+
+    Keywords change its configuration.
+    """
+    size, inner, kept = 256, 768, 128
+    attention = {
+        "q_proj": (size, size),
+        "k_proj": (kept, size),
+        "v_proj": (kept, size),
+        "o_proj": (size, size),
+    }
+    mlp = {"gate_proj": (inner, size), "up_proj": (inner, size), "down_proj": (size, inner)}
+    write_huggingface(
+        folder, vocab_size=len(PIECES), hidden_size=size, intermediate_size=inner, num_attention_heads=4,
+        num_key_value_heads=2, num_hidden_layers=2, max_position_embeddings=4096, **changes,
+    )  # fmt: skip
+    random = np.random.default_rng(0)
+    tensors = {"model.embed_tokens.weight": random.normal(0, 0.3, (len(PIECES), size))}
+    for layer in range(2):
+        tensors |= {
+            f"model.layers.{layer}.{part}.{name}.weight": random.normal(0, 1.5 * shape[1] ** -0.5, shape)
+            for part, matrices in (("self_attn", attention), ("mlp", mlp))
+            for name, shape in matrices.items()
+        }
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"model.layers.{layer}.{norm}.weight"] = np.ones(size)
+    tensors["model.norm.weight"] = np.ones(size)
+    path = folder / "model.safetensors"
+    write_safetensors(path, {name: values.shape for name, values in tensors.items()})
+    data = b"".join(values.astype(np.float32).tobytes() for values in tensors.values())
+    path.write_bytes(path.read_bytes()[: -len(data)] + data)
+    write_byte_tokenizer(folder, kind)
     return folder
 
 

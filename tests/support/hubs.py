@@ -35,7 +35,11 @@ class Hub:
 
     def fetched(self) -> list[str]:
         """The paths of files whose content was sent."""
-        return [path for method, path, _headers in self.requests if method == "GET" and ".gguf" in path]
+        return [
+            path
+            for method, path, _headers in self.requests
+            if method == "GET" and ("/resolve/" in path or "FilePath=" in path)
+        ]
 
 
 @contextmanager
@@ -123,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HuggingFace(_Handler):
-    """What a repository holds, which is public, and its files."""
+    """What a repository and its tree hold, which is public, and its files."""
 
     def answer(self, path: list[str], query: dict[str, list[str]]) -> None:
         """As huggingface_hub expects it."""
@@ -131,6 +135,13 @@ class HuggingFace(_Handler):
         files = self.hub.repositories.get(repository)
         if files is None:
             self.send(401, X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
+        elif path[:2] == ["api", "models"] and path[4:5] == ["tree"]:
+            self.send_json(
+                [
+                    {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha256(data).hexdigest()}
+                    for name, data in files.items()
+                ]
+            )
         elif path[:2] == ["api", "models"]:
             siblings = [{"rfilename": name} for name in files]
             self.send_json({"id": repository, "sha": COMMIT, "siblings": siblings})

@@ -21,14 +21,25 @@ from profiles.store import Store
 from profiles.vocabulary import WORKLOADS, Config, Objective
 from tests.support.flow import JUMP_S, Flow
 from tests.support.surface import MODEL, space_of
-from tuner.compare import CompareRequest, compare, decide
-from tuner.errors import NothingFeasibleError, UsageError
+from tuner.compare import PATIENT, CompareRequest, compare, decide
+from tuner.engines.base import BOTH_PHASES
+from tuner.engines.llama_cpp.describe import LlamaCpp
+from tuner.errors import EngineUnavailableError, NothingFeasibleError, UsageError
 from tuner.events import Event
 from tuner.given import completed
+from tuner.measurement.patience import Patience
 from tuner.sides import remapped
 
 TIME = Objective("response_ms")
 RATE = Objective("decode_tps", "maximize")
+
+
+def test_a_side_may_take_many_times_as_long_as_the_other():
+    """Beside a neighbour a crowded one does, and that is what a user asks."""
+    patience = Patience(PATIENT)
+    patience.took(Config.of("simulated", "source", {"n_threads": 1}), "short", BOTH_PHASES, 0.1)
+    crowded = Config.of("simulated", "source", {"n_threads": 2})
+    assert patience.limit_s(crowded, "short", BOTH_PHASES) >= 60
 
 
 # --- the verdict --------------------------------------------------------------------------------
@@ -262,6 +273,8 @@ def test_so_many_pairs_as_asked_are_run_and_none_is_taken_from_before(compared, 
     (a, b), (c, d) = document["values"]
     assert document["ratio"]["estimate"] == pytest.approx((a / b * c / d) ** 0.5)
     assert len(flow_after.of_kind("pair")) == 2
+    with flow_after.store() as store:
+        assert len(store.pairs(document["comparison"])) == 2
 
 
 def test_the_budget_ends_it_after_one_pair_unresolved(compared, flow_after: Flow):
@@ -274,6 +287,13 @@ def test_a_side_that_does_not_run_is_named(compared, set_faults):
     set_faults({"source": "segv_on_load"})
     with pytest.raises(NothingFeasibleError, match=r"a \(default\) does not run: .*SIGSEGV"):
         compared("default", "best")
+
+
+def test_a_side_whose_engine_does_not_run_here_is_said(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr(LlamaCpp, "probe_code", lambda _self: "import no_such_engine")
+    path = written(tmp_path, engine="llama_cpp", settings={"n_threads": 1})
+    with pytest.raises(EngineUnavailableError, match=r"mine\.yaml needs the engine llama_cpp: simulated run"):
+        compared(path, "default")
 
 
 def test_what_is_not_known_is_said(compared, flow_after: Flow, home):

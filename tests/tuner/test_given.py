@@ -9,6 +9,7 @@ import pytest
 
 from probes.machine import probe
 from tests.support.flow import Flow
+from tests.support.tiny import write_tiny_model
 from tuner.compare import CompareRequest, compare
 from tuner.errors import UsageError
 from tuner.events import ignore
@@ -40,6 +41,19 @@ def test_p18_a_side_far_above_the_cpus_is_refused(flow: Flow, tmp_path: Path, co
 def test_p18_a_command_far_above_the_cpus_is_refused(flow: Flow) -> None:
     with pytest.raises(UsageError, match=f"n_threads_batch={MOST + 1}: allowed is 1 to {MOST}"):
         asked(flow, f"llama-server -m {flow.model} -tb {MOST + 1}")
+
+
+def test_an_error_names_the_side_and_no_option_that_was_not_given(flow: Flow) -> None:
+    with pytest.raises(UsageError, match=r"^command: unknown flag '--thread' .* did you mean --threads\?$"):
+        asked(flow, f"llama-server -m {flow.model} --thread 2")
+    with pytest.raises(UsageError, match=r"^command: type_k=q5_1: allowed is"):
+        asked(flow, f"llama-server -m {flow.model} -ctk q5_1")
+
+
+def test_a_command_of_another_model_is_refused(flow: Flow, tmp_path: Path) -> None:
+    other = write_tiny_model(tmp_path / "other.gguf", weight=0.5)
+    with pytest.raises(UsageError, match=r"^command: \S+other\.gguf is another model than tiny: "):
+        asked(flow, f"llama-server -m {other}")
 
 
 def test_p18_a_side_at_the_bound_is_measured(flow: Flow, tmp_path: Path, monkeypatch) -> None:

@@ -62,6 +62,30 @@ def test_pull_again_copies_nothing(store: Store, place: Home, own: Path) -> None
     assert len(store.models()) == 1
 
 
+def test_the_same_weights_from_another_file_are_pulled_once(
+    store: Store, place: Home, own: Path, tmp_path: Path
+) -> None:
+    first, _ = pull(store, place, str(own), None)
+    again, model = pull(store, place, str(shutil.copy(own, tmp_path / "other.gguf")), None)
+    assert (again.path, model.name) == (first.path, "mine")
+    assert files_in(place.models / "pulled") == [str(first.path.relative_to(place.models / "pulled"))]
+
+
+def test_two_pulls_at_once_both_succeed(
+    store: Store, place: Home, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring = library._bring
+
+    def meanwhile(path: Path, target: Path, *, is_ours: bool) -> None:
+        monkeypatch.setattr(library, "_bring", bring)
+        pull(store, place, str(own), None)
+        bring(path, target, is_ours=is_ours)
+
+    monkeypatch.setattr(library, "_bring", meanwhile)
+    found, _ = pull(store, place, str(own), None)
+    assert files_in(place.models / "pulled") == [str(found.path.relative_to(place.models / "pulled"))]
+
+
 def test_pull_takes_the_place_of_what_was_added(store: Store, place: Home, own: Path) -> None:
     add_model(store, place, str(own), "m", refresh=True)
     found, model = pull(store, place, str(own), "m")

@@ -45,6 +45,20 @@ def test_s03_run_kills_the_group_at_the_deadline(tmp_path: Path):
     assert not process.alive(int((tmp_path / "pid").read_text()))
 
 
+def test_programs_run_side_by_side_and_one_that_hangs_hides_no_other(tmp_path: Path):
+    """The first two wait for each other, the last one for nothing."""
+    for name in ("question", "answer"):
+        os.mkfifo(tmp_path / name)
+    folder = f"import os; os.chdir({str(tmp_path)!r}); "
+    asking = folder + "open('question', 'w').write('?'); print(open('answer').read())"
+    answering = folder + "print(open('question').read()); open('answer', 'w').write('!')"
+    endings = process.run_together(
+        [python(asking), python(answering), python("import signal; signal.pause()")], deadline_s=8.0
+    )
+    assert [one.stdout for one in endings] == [b"!\n", b"?\n", b""]
+    assert [one.timed_out for one in endings] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "status"),
     [

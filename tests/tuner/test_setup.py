@@ -1,6 +1,7 @@
 """What a search is set up from: the model, the engines that run, the space."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,12 +58,12 @@ def test_a_name_that_is_neither_registered_nor_a_file(flow: Flow):
 def test_an_engine_that_does_not_run_is_a_note_while_another_does(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ):
-    def answer(engine, **_options):
-        if engine.name == "simulated":
-            return Availability("simulated", True, "1", note="a word of caution")
-        return Availability(engine.name, False, reason="no such package")
+    def answers(engines, **_options):
+        caution = Availability("simulated", True, "1", note="a word of caution")
+        lacking = [Availability(engine.name, False, reason="no such package") for engine in engines]
+        return [caution if one.name == "simulated" else one for one in lacking]
 
-    monkeypatch.setattr(setup, "availability", answer)
+    monkeypatch.setattr(setup, "availabilities", answers)
     notes: list[Event] = []
     with flow.store() as store:
         _, model = choose_model(store, flow.home, str(flow.model))
@@ -78,11 +79,11 @@ def test_an_engine_that_does_not_run_is_a_note_while_another_does(
 def test_the_simulated_engine_is_used_only_where_it_is_named(flow: Flow, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 
-    def answer(engine, **_options):
-        asked.append(engine.name)
-        return Availability(engine.name, True, "1")
+    def answers(engines, **_options):
+        asked.extend(engine.name for engine in engines)
+        return [Availability(engine.name, True, "1") for engine in engines]
 
-    monkeypatch.setattr(setup, "availability", answer)
+    monkeypatch.setattr(setup, "availabilities", answers)
     with flow.store() as store:
         _, model = choose_model(store, flow.home, str(flow.model))
         running_engines(None, probe(), model, ignore)
@@ -91,13 +92,12 @@ def test_the_simulated_engine_is_used_only_where_it_is_named(flow: Flow, monkeyp
 
 
 def test_values_that_kill_this_build_are_not_searched(with_shop, monkeypatch: pytest.MonkeyPatch):
-    real = measured.availability
+    real = measured.availabilities
 
-    def unsafe(engine, **options):
-        found = real(engine, **options)
-        return Availability(found.name, True, found.version, found.build, unsafe=(("flash_attn", "on"),))
+    def unsafe(engines, **options):
+        return [replace(found, unsafe=(("flash_attn", "on"),)) for found in real(engines, **options)]
 
-    monkeypatch.setattr(setup, "availability", unsafe)
+    monkeypatch.setattr(setup, "availabilities", unsafe)
 
     request = SearchRequest(None, WORKLOADS["chat"], QUALITY_LEVELS["any"], engines=("simulated",))
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("quick_quality", "workers")
 
 
 def second_trial(happened: object) -> bool:
-    return getattr(happened, "kind", "") == "trial" and getattr(happened, "detail", {}).get("number") == 2
+    return getattr(happened, "kind", "") == "trial" and getattr(happened, "detail", {}).get("number") == 1
 
 
 def completed(flow: Flow) -> list[int]:

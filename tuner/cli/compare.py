@@ -40,6 +40,7 @@ def compare(
             help="Run exactly so many pairs [default: as many as the answer needs].",
         ),
     ] = None,
+    is_check: Annotated[bool, typer.Option("--check", hidden=True)] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait while another search measures on this machine.")
     ] = False,
@@ -71,6 +72,7 @@ def compare(
         engines=split_names("--engines", engines),
         budget_s=parse_budget_s(budget),
         pairs=pairs,
+        is_check=is_check,
         wait=wait,
         storage=storage,
     )

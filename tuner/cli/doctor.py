@@ -44,10 +44,11 @@ def condition_checks(machine: Machine) -> Iterator[dict[str, Any]]:
 def engine_checks(machine: Machine) -> Iterator[dict[str, Any]]:
     """Whether each engine runs, tried in a child process."""
     from tuner import engines
-    from tuner.measurement.availability import availability
+    from tuner.measurement.availability import availabilities
 
-    for name in engines.default_names():
-        found = availability(engines.get(name), features=machine.features)
+    names = engines.default_names()
+    every = [engines.get(name) for name in names]
+    for name, found in zip(names, availabilities(every, features=machine.features), strict=True):
         if found.available:
             yield _check("engine", "ok", f"{name} {found.version} runs")
             if found.note:

@@ -218,8 +218,8 @@ class CacheLevel(BaseModel):
 
     level: int
     type: Literal["data", "instruction", "unified"]
-    size_bytes: int | None
-    instances: int
+    size_bytes: int
+    instances: int | None
 
 
 class Cgroup(BaseModel):

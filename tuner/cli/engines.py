@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from tuner.cli.options import AsJson
 
 
-def engines(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
+def engines(as_json: AsJson = False) -> None:
     """Show which engines run here, and why the others don't."""
     from tuner.cli.output import print_json, show, table
     from tuner.engines import get, references
-    from tuner.measurement.availability import availability
+    from tuner.measurement.availability import availabilities
 
     rows: list[dict[str, Any]] = []
-    for name in references():
-        engine = get(name)
-        found = availability(engine)
+    every = {name: get(name) for name in references()}
+    for (name, engine), found in zip(every.items(), availabilities(tuple(every.values())), strict=True):
         rows.append(
             {
                 "name": name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.search.confirm import FEWEST_FOR_A_CLAIM
+from tuner.measurement.looks import FEWEST_FOR_A_CLAIM
 
 Document = Mapping[str, Any]
 

@@ -10,6 +10,8 @@ import typer
 
 from tuner.cli.options import AsJson, Storage
 
+NOTHING = "No search has been run here yet. Start with: cputune search"
+NO_MATCH = "Nothing here matches: cputune history lists everything."
 BLOCKS = ("▁▂▃▄▅▆▇█", "_.-=+*%#")
 """Of a trend, the smallest value first; the second where the terminal has no such signs."""
 HEAD = f"  {'study':<9} {'status':<11} {'trials':>6} {'best':>12} {'speed-up':>8} {'profile':<8} changed"
@@ -58,7 +60,8 @@ def history(
     elif diff is not None:
         _print(difference(document))
     elif not (rows or compared or decided):
-        typer.echo("No search has been run here yet. Start with: cputune search")
+        is_filtered = any(value is not None for value in filters.values())
+        typer.echo(NO_MATCH if is_filtered else NOTHING)
     else:
         if rows:
             _print(listing(past.questions(rows)))

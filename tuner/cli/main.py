@@ -88,6 +88,8 @@ def main() -> None:
     # As Ctrl-C, under an exit code of its own: what was finished is kept, workers end, the line says so.
     signal.signal(signal.SIGTERM, end)
     code = run(sys.argv[1:])
+    # Else the interpreter looks through all that was imported once more before it ends.
+    gc.freeze()
     sys.exit(exit_codes.TERMINATED if terminated and code == exit_codes.INTERRUPTED else code)
 
 
@@ -151,14 +153,19 @@ def _report_fault(kind: type[BaseException], error: BaseException, trace: Traceb
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="cputune-fault-", suffix=".txt", delete=False) as file:
-        file.write("".join(traceback.format_exception(kind, error, trace)))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="cputune-fault-", suffix=".txt", delete=False) as file:
+            file.write("".join(traceback.format_exception(kind, error, trace)))
+        where = f"is in {file.name}"
+    except OSError as refused:
+        where = f"could not be written down ({refused.strerror})"
     first = (str(error).splitlines() or [""])[0]
-    typer.echo(
-        f"cputune: a fault of cputune's own: {kind.__name__}: {first}; what led to it is in {file.name},"
-        " please report it",
-        err=True,
-    )
+    with suppress(OSError):
+        typer.echo(
+            f"cputune: a fault of cputune's own: {kind.__name__}: {first}; what led to it {where}, please"
+            " report it",
+            err=True,
+        )
 
 
 def _fail(message: str, code: int) -> int:

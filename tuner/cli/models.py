@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ def list_models(
                 **record.info.to_json(),
                 "name": record.name,
                 "source": record.source,
-                "variants": [variant.label for variant in store.variants(record.info.digest)],
+                "variants": list(dict.fromkeys(v.label for v in store.variants(record.info.digest))),
             }
             for record in store.models()
         ]
@@ -87,7 +88,8 @@ def add(
     else:
         typer.echo(
             f"{model.name}: {model.architecture}, {model.parameter_count / 1e6:.0f} M parameters,"
-            f" {model.bits_per_weight:.2f} bits/weight. Next: cputune search --model {model.name}"
+            f" {model.bits_per_weight:.2f} bits/weight."
+            f" Next: cputune search --model {shlex.quote(model.name)}"
         )
 
 
@@ -119,9 +121,10 @@ def pull(
     if as_json:
         print_json({**model.to_json(), "source": found.spec, "pulled_from": source})
     else:
+        folder = found.path if found.path.is_dir() else found.path.parent
         typer.echo(
-            f"{model.name}: {found.file_bytes / 2**20:.0f} MiB in {found.path.parent}."
-            f" Next: cputune search --model {model.name}"
+            f"{model.name}: {found.file_bytes / 2**20:.0f} MiB in {folder}."
+            f" Next: cputune search --model {shlex.quote(model.name)}"
         )
 
 

@@ -41,9 +41,32 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str
     return made
 
 
+def listing(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> Iterator[str]:
+    """The lines of a long table, its last column folded at `width`; Rich takes long for 500 rows."""
+    import textwrap
+
+    cells = [[column.removeprefix(">") for column in columns], *map(list, rows)]
+    sizes = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    for row in cells:
+        fixed = zip(columns, row, sizes, strict=False)
+        start = "".join(f"{(c.rjust if n[0] == '>' else c.ljust)(size)}  " for n, c, size in fixed)
+        if width is None:
+            yield start + row[-1]
+        else:
+            yield from textwrap.wrap(
+                row[-1], width=width, initial_indent=start, subsequent_indent=" " * len(start),
+                break_long_words=False, break_on_hyphens=False,
+            ) or [start.rstrip()]  # fmt: skip
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None where stdout is none: then nothing is folded."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def say(lines: Iterable[str]) -> None:
     """Print lines; on a terminal folded between words at its width, so that paths and ids stay whole."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = terminal_width()
     for line in lines:
         for part in [line] if width is None else folded(line, width):
             typer.echo(part)
@@ -63,8 +86,8 @@ def show(*parts: object) -> None:
     """Print Rich parts on stdout; as wide as their content where stdout is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=200)
+        console.width = 200
     for part in parts:
         console.print(part)

@@ -23,11 +23,13 @@ def plot(
 ) -> None:
     """Write the charts of a study as one HTML page that needs no network.
 
-    Optimisation history, Pareto front, importance, each setting by itself, thread scaling, and prefill and
-    decode of each variant. An earlier page of the same name is overwritten, another file is not.
+    Optimisation history, Pareto fronts with memory and with quality, importance, each setting by itself,
+    thread scaling, and prefill and decode of each variant. An earlier page of the same name is overwritten,
+    another file is not.
     """
     from tuner.cli import output
     from tuner.errors import NothingFeasibleError, UsageError
+    from tuner.history import study_named
     from tuner.home import Home
     from tuner.opening import known_store
     from tuner.search.recorded import recorded
@@ -35,7 +37,7 @@ def plot(
     target = writable(out)
     with known_store(Home.find(), storage) as store:
         profile = store.profile(wanted) if wanted.startswith("p-") else None
-        found = recorded(store, store.study((profile and profile.study_id) or wanted))
+        found = recorded(store, study_named(store, wanted))
         facts = header(store, found)
     try:
         from tuner.search.page import page

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.options import AsJson
+
 if TYPE_CHECKING:
     from probes.machine import Machine
 
@@ -17,7 +19,7 @@ def probe(
         bool,
         typer.Option("--bandwidth", help="Also measure memory bandwidth and hidden SMT siblings (< 3 s)."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show this machine and what this process may really use of it."""
     from probes.machine import probe as read
@@ -68,7 +70,7 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
         "caches",
         ", ".join(
             f"L{cache.level}{'' if cache.type == 'unified' else cache.type[0]} {_size(cache.size_bytes)}"
-            f" x{cache.instances}"
+            + ("" if cache.instances is None else f" x{cache.instances}")
             for cache in machine.caches
         ),
     )
@@ -87,7 +89,5 @@ def _gib(value: int | None) -> str:
     return "unknown" if value is None else f"{value / 2**30:.1f} GiB"
 
 
-def _size(value: int | None) -> str:
-    if value is None:
-        return "?"
+def _size(value: int) -> str:
     return f"{value >> 20} MiB" if value >= 1 << 20 and value % (1 << 20) == 0 else f"{value >> 10} KiB"

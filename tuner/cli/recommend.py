@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,6 +51,7 @@ def recommend(
     from probes.machine import probe
     from tuner.cli.output import print_json, say
     from tuner.cli.search import split_names
+    from tuner.errors import UsageError
     from tuner.export import FORMATS, export
     from tuner.home import Home
     from tuner.narrowing import check_names
@@ -61,6 +63,8 @@ def recommend(
 
     if target is not None:
         check_names("format", (target,), tuple(FORMATS))
+        if as_json:
+            raise UsageError(f"--format {target} and --json ask for two answers: give one of them")
     home = Home.find()
     asked = probe() if machine is None else machine_given(machine)
     with known_store(home, storage) as store:
@@ -113,7 +117,11 @@ def launch_of(given: Recommendation, store: Store, home: Home, *, is_here: bool)
     remarks = [f"cputune recommend: {basis_in_words(given)}", *given.reasons, *given.changes]
     name = given.model.name
     path = f"{name}.gguf" if label == SOURCE else f"{name}-{label}.gguf"
-    made = "" if label == SOURCE else f"; cputune models prepare {name} --variants {label} makes that file"
+    made = (
+        ""
+        if label == SOURCE
+        else f"; cputune models prepare {quote(name)} --variants {label} makes that file"
+    )
     hint = f"put your file's path in the place of {path}{made}"
     if is_here:
         try:

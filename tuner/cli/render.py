@@ -16,8 +16,7 @@ from tuner.cli.front import front_parts
 from tuner.cli.output import show, table
 from tuner.cli.progress import short
 from tuner.engines import NEVER_BY_DEFAULT
-from tuner.measurement.statistics import LOOKS
-from tuner.search.confirm import FEWEST_FOR_A_CLAIM
+from tuner.measurement.looks import FEWEST_FOR_A_CLAIM, LOOKS
 
 SHOWN: tuple[tuple[str, str, int], ...] = (
     ("response_ms.p50", "response (ms)", 0),
@@ -107,6 +106,8 @@ def conclusion(document: Document) -> list[str]:
         lines.append(f"{tried} configurations were tried; loosen a limit, or give it more time.")
         lines.append(f"  cputune show --trials {document['study']}")
         return lines
+    if document.get("measured_now") is False:
+        lines.append("This was known: nothing was measured now.")
     if speedup is not None:
         lines.append(speedup_line(status, speedup, baseline))
     elif document["unconfirmed"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from tuner.cli.options import AsJson, Storage
 if TYPE_CHECKING:
     from profiles.records import ProfileRecord, StudyRecord, TrialRecord
     from profiles.store import Store
+    from tuner.search.recorded import Recorded
 
 
 def show(
@@ -30,6 +32,7 @@ def show(
     from tuner.cli import output
     from tuner.cli.compared import shown
     from tuner.compared import comparison, comparison_number
+    from tuner.history import study_named
     from tuner.home import Home
     from tuner.opening import known_store
 
@@ -43,9 +46,8 @@ def show(
                 output.say(shown(compared))
             return
         profile = store.profile(wanted) if wanted.startswith("p-") else None
-        study = store.study(profile.study_id if profile and profile.study_id else wanted)
-        listed = store.trials(study.id) if trials else ()
-        document = _document(store, study, profile, listed)
+        study = study_named(store, wanted)
+        document = _document(store, study, profile, with_trials=trials)
     if as_json:
         output.print_json(document)
     else:
@@ -53,9 +55,12 @@ def show(
 
 
 def _document(
-    store: Store, study: StudyRecord, profile: ProfileRecord | None, trials: tuple[TrialRecord, ...]
+    store: Store, study: StudyRecord, profile: ProfileRecord | None, *, with_trials: bool
 ) -> dict[str, Any]:
+    from tuner.why import explanation
+
     answer: Any = profile.facts.get("document") if profile else study.result
+    found, note = _recorded(store, study)
     document: dict[str, Any] = {
         "study": study.id,
         "name": study.name,
@@ -72,7 +77,8 @@ def _document(
             for published in store.profiles(study_id=study.id)
             if published.invalidated is not None
         ],
-        **_explained(store, study, profile, answer or {}),
+        "explanation": found and explanation(found, profile.config if profile else found.best, answer or {}),
+        "note": note,
     }
     if profile is not None:
         document["profile"] = {
@@ -85,25 +91,21 @@ def _document(
         if document["answer"]:
             best = {**document["answer"]["best"], "profile_id": profile.id}
             document["answer"] = {**document["answer"], "best": best}
-    if trials:
+    if with_trials:
+        trials = found.trials if found else store.trials(study.id)
         document["trials"] = [_trial(trial) for trial in trials]
     return document
 
 
-def _explained(
-    store: Store, study: StudyRecord, profile: ProfileRecord | None, answer: dict[str, Any]
-) -> dict[str, Any]:
-    """The explanation; None, with a note, where an engine of the study is not known here."""
+def _recorded(store: Store, study: StudyRecord) -> tuple[Recorded | None, str | None]:
+    """What the study measured; None, with a note, where an engine of it is not known here."""
     from tuner.errors import UsageError
     from tuner.search.recorded import recorded
-    from tuner.why import explanation
 
     try:
-        found = recorded(store, study)
+        return recorded(store, study), None
     except UsageError as error:
-        return {"explanation": None, "note": f"it can't be explained here: {error}"}
-    best = profile.config if profile else found.best
-    return {"explanation": explanation(found, best, answer), "note": None}
+        return None, f"it can't be explained here: {error}"
 
 
 def _trial(trial: TrialRecord) -> dict[str, Any]:
@@ -142,25 +144,29 @@ def _print(document: dict[str, Any]) -> None:
     elif document["note"]:
         output.show(Text(f"\n{document['note'].capitalize()}"))
     if "trials" in document:
-        output.show(trials_table(document["trials"]))
+        typer.echo("\nTrials")
+        for line in trial_lines(document["trials"], output.terminal_width()):
+            typer.echo(line)
 
 
-def trials_table(trials: list[dict[str, Any]]) -> object:
+def trial_lines(trials: list[dict[str, Any]], width: int | None) -> Iterator[str]:
     """The trials, with those settings only that differ from the first trial's, which is the default."""
-    from tuner.cli.output import table
+    from tuner.cli.output import listing
 
     first = trials[0]["config"]
+    # With several engines a variant's name alone says little.
+    names = ("engine", "variant") if len({trial["engine"] for trial in trials}) > 1 else ("variant",)
     rows = (
         (
             str(trial["number"]),
             trial["status"],
             "-" if trial["value"] is None else f"{trial['value']:.1f}",
-            trial["variant"],
+            *(trial[name] for name in names),
             _differing(trial["config"], first) + (f": {trial['reason']}" if trial["reason"] else ""),
         )
         for trial in trials
     )
-    return table("Trials", (">#", "status", ">value", "variant", "differs from trial 0 in"), rows)
+    return listing((">#", "status", ">value", *names, "differs from trial 0 in"), rows, width)
 
 
 def _differing(settings: dict[str, Any], first: dict[str, Any]) -> str:

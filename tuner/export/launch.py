@@ -81,17 +81,6 @@ class Launch:
             )
 
 
-def cpu_list(cpus: tuple[int, ...]) -> str:
-    """CPU ids as the kernel and taskset write them: "0-3,8"."""
-    runs: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
-        else:
-            runs.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
-
-
 def comments(lines: tuple[str, ...]) -> str:
     """Lines as comments, each ended; "" for none."""
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)

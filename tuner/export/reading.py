@@ -46,20 +46,27 @@ _SWITCHES: Mapping[str, Mapping[str, Setting]] = {
 }
 
 
-def parse_command(text: str) -> Command:
+def parse_command(text: str, origin: str = "--from") -> Command:
     """The command that `text` is: variables and launchers such as taskset may stand before the program.
 
-    Raises UsageError for what is no such command, names no model, has a flag that is unknown, or gives one a
-    value that it can't have.
+    Raises UsageError, which begins with `origin`, for what is no such command, names no model, has a flag
+    that is unknown, or gives one a value that it can't have.
     """
+    try:
+        return _parsed(text)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error}") from None
+
+
+def _parsed(text: str) -> Command:
     try:
         words = shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
-        raise UsageError(f"--from: the command can't be read: {error}") from None
+        raise UsageError(f"the command can't be read: {error}") from None
     at = next((i for i, word in enumerate(words) if is_program(word)), None)
     if at is None:
         raise UsageError(
-            f"--from: no known program in '{' '.join(words[:4])}': allowed are {', '.join(PROGRAMS[:3])},"
+            f"no known program in '{' '.join(words[:4])}': allowed are {', '.join(PROGRAMS[:3])},"
             " as in 'llama-server -m FILE -t 4'"
         )
     reading = _Reading(words[at])
@@ -107,7 +114,7 @@ class _Reading:
                 found[-1][1].append(word)
             else:
                 raise UsageError(
-                    f"--from: '{word}' before {self._program} is not understood: allowed are VARIABLE=value,"
+                    f"'{word}' before {self._program} is not understood: allowed are VARIABLE=value,"
                     f" {', '.join((*PLACING, *_RUNNING))}"
                 )
         self._before = [Launcher(name, tuple(own)) for name, own in found]
@@ -132,13 +139,13 @@ class _Reading:
             position += 1
             if not flag.startswith("-"):
                 raise UsageError(
-                    f"--from: '{spelled}' belongs to no flag of {self._program}: give one command alone,"
+                    f"'{spelled}' belongs to no flag of {self._program}: give one command alone,"
                     " without pipes and redirections"
                 )
             following = words[position:]
             count = self._count(spelled, flag, following)
             if len(following) < count:
-                raise UsageError(f"--from: {spelled} lacks its value")
+                raise UsageError(f"{spelled} lacks its value")
             position += count
             self._take(Given(flag, spelled, tuple(following[:count])))
 
@@ -156,7 +163,7 @@ class _Reading:
             close = server_flags.nearest(spelled)
             meant = f"; did you mean {close[0]}?" if len(close) == 1 else f"; related are {', '.join(close)}"
             raise UsageError(
-                f"--from: unknown flag '{spelled}' of {self._program}"
+                f"unknown flag '{spelled}' of {self._program}"
                 + (meant if close else ": allowed are those of llama-server")
             )
         return count
@@ -178,9 +185,7 @@ class _Reading:
     def command(self) -> Command:
         """The result; UsageError where no model was named."""
         if not self._model:
-            raise UsageError(
-                "--from: the command names no model: give it -m FILE, or -hf OWNER/REPO -hff FILE"
-            )
+            raise UsageError("the command names no model: give it -m FILE, or -hf OWNER/REPO -hff FILE")
         batch = self._numbers.get("-b", DEFAULT_BATCH)
         if "-ub" in self._numbers or batch < DEFAULT_UBATCH:
             # As in the program: no physical batch is above the logical one.
@@ -203,13 +208,13 @@ class _Reading:
             return self._model["-m"]
         repository, file = self._model.get("-hf", ""), self._model.get("-hff")
         if not repository or (":" in repository and file is None):
-            raise UsageError(f"--from: -hf {repository} does not name one file: add -hff FILE")
+            raise UsageError(f"-hf {repository} does not name one file: add -hff FILE")
         name = repository.partition(":")[0]
         return f"hf:{name}" if file is None else f"hf:{name}:{file}"
 
     def _take_model(self, spelled: str, value: str) -> None:
         if not value:
-            raise UsageError(f"--from: {spelled} '': allowed is the name of a file or a repository")
+            raise UsageError(f"{spelled} '': allowed is the name of a file or a repository")
         self._model[server_flags.normal(spelled)] = value
 
     def _take_threads(self, spelled: str, value: str) -> None:
@@ -220,24 +225,24 @@ class _Reading:
         flag, number = server_flags.normal(spelled), _integer(spelled, value, "a number")
         # 0 is the model's own context, -1 an automatic number of slots.
         if number < 1 and (flag, number) not in (("-c", 0), ("-np", -1)):
-            raise UsageError(f"--from: {spelled} {number}: allowed is 1 or more")
+            raise UsageError(f"{spelled} {number}: allowed is 1 or more")
         self._numbers.pop(flag, None)
         if number > 0:
             self._numbers[flag] = number
 
     def _take_type(self, spelled: str, value: str) -> None:
         if value not in KV_TYPES:
-            raise UsageError(f"--from: {spelled} {value}: allowed are {', '.join(KV_TYPES)}")
+            raise UsageError(f"{spelled} {value}: allowed are {', '.join(KV_TYPES)}")
         self._settings["type_k" if server_flags.normal(spelled) == "-ctk" else "type_v"] = value
 
     def _take_mode(self, spelled: str, value: str) -> None:
         if value not in _LOAD_MODES:
-            raise UsageError(f"--from: {spelled} {value}: allowed are {', '.join(_LOAD_MODES)}")
+            raise UsageError(f"{spelled} {value}: allowed are {', '.join(_LOAD_MODES)}")
         self._settings.update(_LOAD_MODES[value])
 
     def _take_flash(self, spelled: str, value: str | None) -> None:
         if value is not None and value not in _FLASH:
-            raise UsageError(f"--from: {spelled} {value}: allowed are on, off, auto")
+            raise UsageError(f"{spelled} {value}: allowed are on, off, auto")
         self._settings["flash_attn"] = "on" if value is None else _FLASH[value]
 
 
@@ -245,4 +250,4 @@ def _integer(spelled: str, value: str, what: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise UsageError(f"--from: {spelled} {value}: {what} was expected") from None
+        raise UsageError(f"{spelled} {value}: {what} was expected") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from tuner.export.launch import LLAMA_CPP, Launch, comments, cpu_list
+from probes.cpulist import format_cpu_list
+from tuner.export.launch import LLAMA_CPP, Launch, comments
 
 _VARIABLES = {
     "-m": "MODEL", "-c": "CTX_SIZE", "-np": "N_PARALLEL", "-t": "THREADS", "-b": "BATCH", "-ub": "UBATCH",
@@ -44,7 +45,7 @@ def as_environment(launch: Launch) -> str:
         else:
             found.append(f"no variable says {flag} {value}: give the flag itself")
     if launch.cpus is not None:
-        found.append(f"no variable says where it runs: start it on CPUs {cpu_list(launch.cpus)}")
+        found.append(f"no variable says where it runs: start it on CPUs {format_cpu_list(launch.cpus)}")
     return comments((*launch.remarks, *found, *unsaid(launch))) + "\n".join(lines) + "\n"
 
 
@@ -80,7 +81,7 @@ def prefix(launch: Launch) -> list[str]:
     """The launcher of the placement, with its words; none where it may run anywhere."""
     if launch.node is not None:
         return ["numactl", f"--cpunodebind={launch.node}", "--localalloc"]
-    return [] if launch.cpus is None else ["taskset", "-c", cpu_list(launch.cpus)]
+    return [] if launch.cpus is None else ["taskset", "-c", format_cpu_list(launch.cpus)]
 
 
 def _load_mode(launch: Launch) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from profiles.vocabulary import TrialStatus
@@ -39,8 +40,28 @@ def availability(
     `features` are the CPU's instruction sets by /proc/cpuinfo's names; with them a build that needs more
     is told which of the usual ones are missing. Raises nothing for what the engine does.
     """
-    argv = [interpreter, "-P", "-c", _WRAPPER, engine.probe_code()]
-    ending = process.run(argv, deadline_s=deadline_s)
+    argv = _argv(engine, interpreter)
+    return _answer(engine, process.run(argv, deadline_s=deadline_s), features, deadline_s)
+
+
+def availabilities(engines: Sequence[Engine], *, features: Collection[str] = ()) -> list[Availability]:
+    """As `availability`, of several engines side by side, in their order."""
+    # As long as if they had run one after another on each CPU.
+    deadline_s = DEADLINE_S * max(1, -(-len(engines) // len(os.sched_getaffinity(0))))
+    argvs = [_argv(engine, sys.executable) for engine in engines]
+    endings = process.run_together(argvs, deadline_s=deadline_s)
+    return [
+        _answer(engine, ending, features, deadline_s) for engine, ending in zip(engines, endings, strict=True)
+    ]
+
+
+def _argv(engine: Engine, interpreter: str) -> list[str]:
+    return [interpreter, "-P", "-c", _WRAPPER, engine.probe_code()]
+
+
+def _answer(
+    engine: Engine, ending: process.Ending, features: Collection[str], deadline_s: float
+) -> Availability:
     answer = _last_object(ending.stdout)
     if ending.timed_out:
         return _unavailable(engine, f"gave no sign of life within {deadline_s:g} s")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
 
 from profiles.metrics import METRICS, flat_name
 from profiles.vocabulary import Objective, RoundSamples, TrialStatus, Workload
 from tuner.errors import WorkerError
-from tuner.measurement.statistics import median, quantile
 
 FEWEST_FOR_P95 = 20
 """Below this many samples a p95 is not even an estimate."""
@@ -105,7 +105,8 @@ def _distribution(name: str, samples: Sequence[float]) -> dict[str, float]:
         return {}
     found = {f"{name}.p50": median(samples)}
     if len(samples) >= FEWEST_FOR_P95:
-        found[f"{name}.p95"] = quantile(samples, 0.95)
+        # Interpolated linearly (type 7).
+        found[f"{name}.p95"] = quantiles(samples, n=20, method="inclusive")[-1]
     if len(samples) < FEWEST_FOR_P95_CLAIM:
         found[f"{name}.max_of_n"] = max(samples)
     return found

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from profiles.vocabulary import Quality, QualityLevel, Setting, TrialStatus
+from profiles.vocabulary import Quality, Setting, TrialStatus
 from tuner.errors import WorkerError
 from tuner.measurement.statistics import block_bootstrap
 
@@ -102,16 +102,3 @@ def summarise_quality(per_position: Mapping[str, Sequence[Any]]) -> Quality:
         perplexity_ratio=math.exp(-sum(differences) / len(differences)),
         positions=len(kl),
     )
-
-
-def feasible(quality: Quality | None, level: QualityLevel, *, as_given: bool) -> bool:
-    """Whether a configuration may be published at a level; the user's own file always may.
-
-    `as_given` is the source variant with the reference's KV types. An unknown quality (None) keeps only a
-    level that asks nothing.
-    """
-    if as_given:
-        return True
-    if quality is None:
-        return math.isinf(level.max_kl_divergence) and level.min_top1_agreement <= 0
-    return quality.meets(level)

@@ -51,11 +51,6 @@ class Trace:
     facts: Mapping[str, float]
     collapsed: str | None = None
 
-    @property
-    def wall_ns(self) -> int:
-        """Submission to the last token of all."""
-        return max(times[-1] for times in self.token_ns)
-
 
 def run_round(
     session: Session,

@@ -15,29 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.vocabulary import Interval
+from tuner.measurement.looks import LOOK_CONFIDENCE, LOOKS
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["a", "b", "no difference", "not resolved"]
 
-LOOKS = (8, 12, 16)
-"""The numbers of process pairs at which a confirmation may stop."""
-LOOK_CONFIDENCE = 0.993
-"""Asked of each look; what a look reaches exactly is in its interval (8 pairs reach 99.2 % at most)."""
 NO_DIFFERENCE_MARGIN = 0.02
 FEWEST_FOR_A_SPREAD = 5
 NO_WORSE_MARGIN = 0.015
 _NORMAL_MAD = 1.4826
 """Median absolute deviation -> standard deviation, for normal samples."""
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones."""
-    return float(np.median(_checked(values)))
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the samples do not exceed, interpolated linearly (type 7)."""
-    return float(np.quantile(_checked(values), share))
 
 
 def spread(values: Sequence[float]) -> float:

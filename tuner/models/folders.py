@@ -17,7 +17,7 @@ MOST_FILES = 1000
 MOST_DOCUMENT_BYTES = 4 << 20
 """Of a configuration; a chat template in it has a few thousand."""
 
-_SUFFIXES = {
+SUFFIXES = {
     "huggingface": {".json", ".safetensors", ".model", ".jinja", ".txt"},
     "onnx": {".json", ".onnx", ".data", ".model", ".jinja", ".txt"},
     "openvino": {".xml", ".bin", ".json", ".model", ".jinja", ".txt"},
@@ -34,7 +34,7 @@ def folder_named(path: Path) -> Path | None:
     """The model's folder where `path` is it or a file in it; None where it is neither."""
     # Unlike pathlib's these say no to a name that the system refuses, whatever Python's version.
     folder = path if os.path.isdir(path) else path.parent
-    is_other_file = os.path.isfile(path) and path.suffix not in set().union(*_SUFFIXES.values())
+    is_other_file = os.path.isfile(path) and path.suffix not in set().union(*SUFFIXES.values())
     if path.suffix == ".gguf" or is_other_file:
         return None
     return folder if format_of(folder) else None
@@ -52,7 +52,7 @@ def files_of(folder: Path, kind: str) -> tuple[Path, ...]:
         raise ModelFileError(f"{folder} cannot be read: {error.strerror}") from None
     if len(names) > MOST_FILES:
         raise ModelFileError(f"{folder} holds more than {MOST_FILES} files; name a folder of the model alone")
-    wanted = sorted(n for n in names if Path(n).suffix in _SUFFIXES[kind] and not n.startswith("."))
+    wanted = sorted(name for name in names if belongs(name, kind))
     paths = tuple(folder / name for name in wanted)
     for path in paths:
         if not path.is_file():
@@ -61,6 +61,11 @@ def files_of(folder: Path, kind: str) -> tuple[Path, ...]:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise ModelFileError(f"{path} is a Git LFS pointer, not the file itself; run git lfs pull")
     return paths
+
+
+def belongs(name: str, kind: str) -> bool:
+    """Whether a file of this name in a model's folder is a part of the model."""
+    return Path(name).suffix in SUFFIXES[kind] and not name.startswith(".") and "/" not in name
 
 
 def read_object(path: Path) -> dict[str, Any]:

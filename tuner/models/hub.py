@@ -1,15 +1,29 @@
-"""Fetches GGUF models from a Hugging Face hub into the hub library's own cache."""
+"""Fetches models from a Hugging Face hub into the hub library's own cache: GGUF files and folders."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import ModelFileError
-from tuner.models.repository import Location, OutOfReachError, local_copy, parse
+from tuner.models import huggingface
+from tuner.models.folders import SUFFIXES, read_object
+from tuner.models.repository import (
+    CONFIGURATION,
+    Location,
+    OutOfReachError,
+    check_folder,
+    folder_in,
+    local_copy,
+    models_in,
+    parse,
+)
 
 TIMEOUT_S = 10.0
 """How long the hub may take to say what a repository holds."""
@@ -18,7 +32,9 @@ TIMEOUT_S = 10.0
 def hub_model(text: str, *, refresh: bool = False) -> tuple[Location, tuple[Path, ...]]:
     """The local copy of `OWNER/REPO[:FILE]`, as `repository.local_copy` says.
 
-    Honours HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE. Raises ModelFileError in one line.
+    A repository without a .gguf file that is a folder with safetensors has its configuration as the file,
+    which stands for the folder that it is in. Honours HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE.
+    Raises ModelFileError in one line.
     """
     location = parse("hf", text)
     try:
@@ -31,6 +47,7 @@ def hub_model(text: str, *, refresh: bool = False) -> tuple[Location, tuple[Path
     # Its warnings of retries would stand before the one line of the error.
     set_verbosity(logging.ERROR)
 
+    @cache
     def listed() -> Sequence[str]:
         with _one_line(location):
             # Unlike the library's listing calls, this one does not try again for half a minute.
@@ -44,6 +61,10 @@ def hub_model(text: str, *, refresh: bool = False) -> tuple[Location, tuple[Path
     def cached(files: Sequence[str]) -> tuple[Path, ...] | None:
         return _cached(location.repository, files)
 
+    if not location.file and not models_in(listed()) and folder_in(listed()):
+        location = replace(location, file=CONFIGURATION)
+    if location.file == CONFIGURATION:
+        return location, (_folder(location, listed, refresh=refresh) / CONFIGURATION,)
     return local_copy(location, refresh=refresh, cached=cached, listed=listed, download=download)
 
 
@@ -51,6 +72,40 @@ def known_sha256(path: Path) -> str | None:
     """What the hub says of a file's content: the cache keeps large files under their SHA-256."""
     name = path.resolve().name
     return name if re.fullmatch("[0-9a-f]{64}", name) else None
+
+
+def _folder(location: Location, listed: Callable[[], Sequence[str]], *, refresh: bool) -> Path:
+    """A repository's folder, all of one commit; what is no text generator is refused before its weights."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    wanted: dict[str, Any] = {
+        "allow_patterns": [f"*{suffix}" for suffix in sorted(SUFFIXES["huggingface"])],
+        "ignore_patterns": ["*/*"],
+    }
+
+    def whole() -> Path | None:
+        try:
+            with _one_line(location):
+                folder = Path(snapshot_download(location.repository, local_files_only=True, **wanted))
+            huggingface.weight_files(folder)
+        except ModelFileError:
+            return None
+        return folder
+
+    known = whole()
+    if known is not None and not refresh:
+        return known
+    try:
+        check_folder(location, listed())
+        with _one_line(location):
+            configuration = Path(hf_hub_download(location.repository, CONFIGURATION))
+        huggingface.check_generates(configuration, read_object(configuration))
+        with _one_line(location):
+            return Path(snapshot_download(location.repository, **wanted))
+    except OutOfReachError:
+        if known is None:
+            raise
+        return known
 
 
 def _cached(repository: str, files: Sequence[str]) -> tuple[Path, ...] | None:

@@ -26,7 +26,7 @@ def inspect_folder(folder: Path, *, name: str) -> ModelInfo:
     """
     path = folder / "config.json"
     config = read_object(path)
-    _check_generates(path, config)
+    check_generates(path, config)
     tensors = [tensor for file in weight_files(folder) for tensor in read_tensors(file)]
     elements = sum(tensor.elements for tensor in tensors)
     if not elements:
@@ -87,7 +87,8 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in names)
 
 
-def _check_generates(path: Path, config: dict[str, Any]) -> None:
+def check_generates(path: Path, config: dict[str, Any]) -> None:
+    """Raises ModelFileError for the configuration of no text generator, and for that of quantized weights."""
     names = config.get("architectures")
     if not isinstance(names, list) or not any(str(name).endswith("ForCausalLM") for name in names):
         raise ModelFileError(f"{path.parent} is not a text-generation model: its architectures are {names}")

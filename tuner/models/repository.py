@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import ModelFileError
+from tuner.models.folders import MARKS, MOST_FILES, belongs
 
 PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 """The name of a split model's part."""
 
+CONFIGURATION = MARKS["huggingface"]
 MOST_PARTS = 1000
 _NO_MODELS = ("mmproj", "imatrix")
 """How files begin that stand beside a model in the same format."""
@@ -19,7 +21,10 @@ _NO_MODELS = ("mmproj", "imatrix")
 
 @dataclass(frozen=True)
 class Location:
-    """A repository on a hub and a file in it; `file` is empty where its only model is meant."""
+    """A repository on a hub and a file in it; `file` is empty where its only model is meant.
+
+    A Hugging Face folder is named by its configuration.
+    """
 
     scheme: str
     repository: str
@@ -71,7 +76,7 @@ def parse(scheme: str, text: str) -> Location:
     odd = not owner or not name or "/" in name or ".." in file.split("/") or file.startswith("/")
     if odd or re.search(r"[\s\\?#%]", text):
         raise ModelFileError(f"{scheme}:{text} is not of the form {scheme}:OWNER/REPO[:FILE]")
-    if file and not file.endswith(".gguf"):
+    if file and not file.endswith(".gguf") and (scheme, file) != ("hf", CONFIGURATION):
         raise ModelFileError(f"{scheme}:{text}: {file} is no .gguf file; name one, or leave it out")
     return Location(scheme, repository, file)
 
@@ -125,6 +130,26 @@ def parts_in(location: Location) -> list[str]:
             f"{location} is named part {int(match['number'])} of {count}; allowed: 1 to {MOST_PARTS} parts"
         )
     return [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1)]
+
+
+def folder_in(files: Sequence[str]) -> list[str]:
+    """The files of the Hugging Face folder that a repository is; none where it is none."""
+    found = sorted(file for file in files if belongs(file, "huggingface"))
+    has_weights = any(file.endswith(".safetensors") for file in found)
+    return found if has_weights and CONFIGURATION in found else []
+
+
+def check_folder(location: Location, files: Sequence[str]) -> None:
+    """Raises ModelFileError where a repository is no Hugging Face folder, or one with too many files."""
+    found = folder_in(files)
+    if not found:
+        raise ModelFileError(
+            f"{location} is not in a folder with safetensors: the repository holds {_listed(files)}"
+        )
+    if len(found) > MOST_FILES:
+        raise ModelFileError(
+            f"{location} is a folder of {len(found)} files of a model; allowed: {MOST_FILES}"
+        )
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -16,7 +16,7 @@ from tuner.errors import ModelFileError
 from tuner.models import folders, huggingface, onnx_folder, openvino_folder
 from tuner.models.inspect import inspect
 from tuner.models.package import DEMO as DEMO
-from tuner.models.repository import PART, Location
+from tuner.models.repository import CONFIGURATION, PART, Location
 
 _INDEX_NAME = "digests.json"
 _INSPECTORS = {
@@ -54,8 +54,8 @@ def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> S
     GenAI or OpenVINO, or a file in it; `package:MODULE[/FILE]`, in an installed package or
     put together by it under `cache`; `shape:NAME`, made with random weights under `cache`;
     `hf:OWNER/REPO[:FILE]` and `ms:OWNER/REPO[:FILE]`, downloaded when they aren't in their hub's cache, with
-    `refresh` also when the hub has a newer one. Raises ModelFileError that says what is missing and what to
-    do.
+    `refresh` also when the hub has a newer one; `hf:` also a repository that is a folder with safetensors,
+    whose file is then config.json. Raises ModelFileError that says what is missing and what to do.
     """
     kind, colon, rest = spec.partition(":")
     if colon and kind == "package":
@@ -78,7 +78,7 @@ def resolve(spec: str, *, cache: Path | None = None, refresh: bool = False) -> S
     path = Path(os.path.expanduser(spec))
     folder = folders.folder_named(path)
     if folder is not None:
-        return _from_folder(folder.absolute())
+        return _from_folder(folder.absolute(), folders.format_of(folder) or "")
     if os.path.isdir(path):
         raise ModelFileError(
             f"{path} holds no model: allowed are a folder with {' or '.join(folders.MARKS.values())}, and a"
@@ -157,8 +157,7 @@ def _from_files(spec: str, path: Path, *, random_weights: bool = False) -> Sourc
     return Source(spec, name, tuple(part.absolute() for part in paths), size, random_weights)
 
 
-def _from_folder(folder: Path) -> Source:
-    kind = folders.format_of(folder) or ""
+def _from_folder(folder: Path, kind: str) -> Source:
     paths = folders.files_of(folder, kind)
     size = sum(path.stat().st_size for path in paths)
     return Source(str(folder), folder.name, paths, size, format=kind)
@@ -166,6 +165,10 @@ def _from_folder(folder: Path) -> Source:
 
 def _from_hub(location: Location, paths: Sequence[Path]) -> Source:
     """By the completed location, which names the same file when a repository has grown."""
+    if location.file == CONFIGURATION:
+        # Its own folder is named by a commit, and may hold the mark of another format too.
+        found = _from_folder(paths[0].parent, "huggingface")
+        return replace(found, spec=str(location), name=location.repository.rpartition("/")[2])
     return _from_files(str(location), paths[0])
 
 

@@ -13,7 +13,7 @@ from tuner.engines.base import BOTH_PHASES, Phase
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement import placement
-from tuner.measurement.asked import Kind
+from tuner.measurement.asked import SHORT_TOKENS, Kind
 from tuner.measurement.measurement import Measurement
 from tuner.search.budget import PROVISIONAL_PAIRS, Budget
 from tuner.search.ledger import Estimate, Ledger
@@ -30,7 +30,6 @@ PASSES = 3
 FINALS_SHARE = 0.35
 """Of what is left of the budget; the pairs get the rest."""
 HOPELESS = 1.25
-SHORT_TOKENS = 20
 
 
 def is_busy(samples: RoundSamples) -> bool:

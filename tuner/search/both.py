@@ -78,10 +78,10 @@ class Both:
         least = min(e.cost for e, _ in known), min(cost(self._second, value) for _, value in known)
         rate = (1 - share) / least[1]
         if self._second.metric in MEASURED:
-            sizes = {variant: rate * size for variant, size in self._sizes(known).items()}
+            sizes = {name: rate * size for name, size in self._sizes(known).items()}
             most = max(sizes.values())
             by_time = self._weights(share / least[0], 0.0)
-            aim = Aim(by_time, lambda config: sizes.get(config.variant, most))
+            aim = Aim(by_time, lambda config: sizes.get((config.engine, config.variant), most))
         else:
             aim = Aim(self._weights(share / least[0], rate))
         return aim, min(
@@ -94,9 +94,10 @@ class Both:
         other = weights(objective_named(base_name(self._second.metric)), workload) if second else (0.0, 0.0)
         return {phase: first * a + second * b for phase, a, b in zip(Phase, one, other, strict=True)}
 
-    def _sizes(self, known: Sequence[tuple[Estimate, float]]) -> dict[str, float]:
-        found: dict[str, float] = {}
+    def _sizes(self, known: Sequence[tuple[Estimate, float]]) -> dict[tuple[str, str], float]:
+        """The least of each engine's variants: two engines may call other files by one name."""
+        found: dict[tuple[str, str], float] = {}
         for estimate, size in known:
-            variant = estimate.config.variant
-            found[variant] = min(size, found.get(variant, size))
+            name = (estimate.config.engine, estimate.config.variant)
+            found[name] = min(size, found.get(name, size))
         return found

@@ -10,8 +10,9 @@ from typing import Literal
 from profiles.vocabulary import Config, Interval, Objective, RoundSamples
 from tuner.errors import WorkerError
 from tuner.events import Observer
+from tuner.measurement.looks import FEWEST_FOR_A_CLAIM, LOOKS
 from tuner.measurement.measurement import Measurement
-from tuner.measurement.statistics import LOOKS, achieved_error, look_interval, ratio_interval
+from tuner.measurement.statistics import achieved_error, look_interval, ratio_interval
 from tuner.search.budget import Budget
 from tuner.search.disturbed import Count, is_sensitive
 from tuner.search.pairs import FEWEST_PAIRS, Plan, Sides, Values, plan_pairs, run_pairs
@@ -20,8 +21,6 @@ from tuner.search.ports import Runner
 __all__ = ["Confirmation", "Pair", "Plan", "Side", "Status", "confirm", "judge", "plan", "speedup_log"]
 
 PROVISIONAL_CONFIDENCE = 0.95
-FEWEST_FOR_A_CLAIM = 5
-"""Fewer agreeing pairs come about by chance too often: 4 in 12.5 % of comparisons of equals, 5 in 6.25 %."""
 OBVIOUS = 2.0
 """Where every pair gains this much, the fewest pairs claim it: equals have never been seen so far apart."""
 

@@ -13,10 +13,10 @@ from optuna.trial import TrialState
 
 from profiles.interrupts import held_back
 from profiles.vocabulary import Config, Objective, TrialStatus
+from tuner.search.indexed import LEFT_OUT, NUMBER
 from tuner.search.sampler import distributions, is_expressible, parameters
 from tuner.search.space import Space
 
-NUMBER = "cputune_trial"
 OBJECTIVES = "cputune_objectives"
 
 
@@ -46,13 +46,11 @@ def synchronise(
         known = {trial.user_attrs.get(NUMBER) for trial in study.get_trials(deepcopy=False)}
         for stray in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(stray.number, state=TrialState.FAIL)
+        missed = [trial for trial in trials if trial.number not in known]
         # Neighbours of a winner with what no search varies are no part of Optuna's study.
-        added = [
-            translated(space, trial)
-            for trial in trials
-            if trial.number not in known and is_expressible(space, trial.config)
-        ]
+        added = [translated(space, trial) for trial in missed if is_expressible(space, trial.config)]
         study.add_trials(added)
+        study.set_user_attr(LEFT_OUT, len(missed) - len(added))
         return len(added)
 
 

@@ -70,10 +70,9 @@ class QualityJudge:
         """Whether it may be published; measures quality where that is not known yet.
 
         The model as it was given always keeps the level: quality is relative to it. So do the answers that a
-        user's own command gives. A variant that misses
-        the level is not asked again with a coarser KV cache. Where nothing can be measured (random weights),
-        the level rules nothing out, and reports say "not measured". A limit rules out what is known to break
-        it; what must be shown in the end is `unkept`.
+        user's own command gives. A variant that misses the level is not asked again with a coarser KV cache.
+        Where nothing can be measured (random weights), the level rules nothing out, and reports say "not
+        measured". A limit rules out what is known to break it; what must be shown in the end is `unkept`.
         """
         if self._refuses(config) is not None or self._breaks_limits(config):
             return False

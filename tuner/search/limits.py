@@ -111,10 +111,6 @@ class Gauge:
         """Take the metrics of an earlier run."""
         self._earlier[config] = metrics
 
-    def last(self, config: Config) -> Measurement | None:
-        """Everything that was measured of a configuration, as one; None where nothing was."""
-        return self._last.get(config)
-
     def metrics(self, config: Config) -> Metrics:
         """The flat metrics of a configuration, as far as it was measured itself."""
         if config not in self._known:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from profiles.metrics import METRICS, base_name
 from profiles.vocabulary import Objective, RoundSamples, Workload
 from tuner.errors import UsageError
+from tuner.measurement.asked import BATCH_TOKENS
 from tuner.measurement.metrics import objective_value, timings
 
 PREDICTABLE = ("response_ms", "ttft_ms", "itl_ms", "tpot_ms", "prefill_tps", "decode_tps")
@@ -17,8 +18,6 @@ MEASURED = ("peak_rss_mib", "model_file_mib")
 TAIL = "itl_ms.p95"
 """The one p95 that can be the second objective: each round has many gaps, but one TTFT and one response."""
 SECOND = (*PREDICTABLE, *MEASURED, TAIL)
-BATCH_TOKENS = 512
-"""Prompt tokens that a step takes, as engines do by default."""
 
 
 def objective_of(workload: Workload) -> Objective:

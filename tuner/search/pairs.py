@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from profiles.vocabulary import Config, RoundSamples, Workload
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
+from tuner.measurement.looks import LOOKS
 from tuner.measurement.measurement import Measurement
-from tuner.measurement.statistics import LOOKS
 from tuner.search.budget import PROVISIONAL_PAIRS, Budget
 from tuner.search.ledger import Estimate
 from tuner.search.ports import Runner

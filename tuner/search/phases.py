@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from profiles.vocabulary import RoundSamples, Workload
-from tuner.search.objectives import BATCH_TOKENS
+from tuner.measurement.asked import BATCH_TOKENS
 
 
 class PhaseTimes(NamedTuple):

@@ -41,6 +41,7 @@ def figures(found: Recorded, best: Config | None) -> Figures:
     makers: Mapping[str, Callable[[], go.Figure | None]] = {
         "history": charts.history,
         "front": charts.front,
+        "quality": charts.quality,
         "importance": charts.importance,
         "slices": charts.slices,
         "threads": charts.threads,
@@ -60,10 +61,16 @@ class _Charts:
     def __init__(self, found: Recorded, best: Config | None) -> None:
         self._found, self._best = found, best
         self._objective = found.study.objectives[0]
-        labels = dict.fromkeys(label for part in found.space.engines for label in part.variants)
+        variants = (Config(p.engine.name, label) for p in found.space.engines for label in p.variants)
+        labels = dict.fromkeys(map(self._label, variants))
         self._colours = {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(labels)}
         values = ((replace(trial, status=found.status(trial)), found.values(trial)) for trial in found.trials)
         self._measured = [(trial, value[0]) for trial, value in values if value is not None]
+
+    def _label(self, config: Config) -> str:
+        """The variant; among several engines, which may call other files by one name, with its engine."""
+        several = len(self._found.space.engines) > 1
+        return f"{config.engine} {config.variant}" if several else config.variant
 
     def history(self) -> go.Figure | None:
         """Every trial in its order, the best so far, and the trials that were lost."""
@@ -117,10 +124,21 @@ class _Charts:
             for trial, value in self._measured
             if (second := self._metric(trial, other)) is not None
         ]
-        if not points:
-            return None
+        return self._front(points, other) if points else None
+
+    def quality(self) -> go.Figure | None:
+        """The first objective against what the answers lose, where at least two losses were measured."""
+        points = [
+            (trial, value, judged["kl_divergence"])
+            for trial, value in self._measured
+            if (judged := self._judged(trial.config)) is not None
+        ]
+        return self._front(points, "kl_divergence") if len({loss for *_, loss in points}) > 1 else None
+
+    def _front(self, points: Sequence[tuple[TrialRecord, float, float]], other: str) -> go.Figure:
+        """Trials with their objective and a second metric; those that nothing betters in both joined."""
         figure = go.Figure()
-        for label, chosen in _grouped(points, lambda point: point[0].config.variant):
+        for label, chosen in _grouped(points, lambda point: self._label(point[0].config)):
             figure.add_scatter(
                 x=[second for _, _, second in chosen],
                 y=[value for _, value, _ in chosen],
@@ -193,7 +211,7 @@ class _Charts:
         for place, (name, values) in enumerate(settings.items()):
             cell = {"row": place // COLUMNS + 1, "col": place % COLUMNS + 1}
             order = [_word(value) for value in values]
-            for label, chosen in _grouped(self._measured, lambda point: point[0].config.variant):
+            for label, chosen in _grouped(self._measured, lambda point: self._label(point[0].config)):
                 known = [(t, v) for t, v in chosen if _value(t.config, name) is not None]
                 figure.add_scatter(
                     x=[_word(_value(trial.config, name)) for trial, _ in known],
@@ -240,7 +258,7 @@ class _Charts:
             for config, values in self._found.ledger.samples_ms(phase).items():
                 for name, count in config.settings:
                     if (config.engine, name) in names and isinstance(count, int) and values:
-                        by_count = fastest.setdefault(config.variant, {})
+                        by_count = fastest.setdefault(self._label(config), {})
                         by_count[count] = max(self._speed(phase, median(values)), by_count.get(count, 0.0))
             for label, by_count in fastest.items():
                 if len(by_count) > 1:
@@ -273,8 +291,8 @@ class _Charts:
             fastest: dict[str, float] = {}
             for config, values in self._found.ledger.samples_ms(phase).items():
                 if values:
-                    speed = self._speed(phase, median(values))
-                    fastest[config.variant] = max(speed, fastest.get(config.variant, 0.0))
+                    label, speed = self._label(config), self._speed(phase, median(values))
+                    fastest[label] = max(speed, fastest.get(label, 0.0))
             labels = [label for label in self._colours if label in fastest]
             bars += len(labels)
             figure.add_bar(
@@ -314,22 +332,28 @@ class _Charts:
 
     def _hover(self, trial: TrialRecord) -> str:
         settings = "<br>".join(f"{name}={_word(value)}" for name, value in trial.config.settings)
-        lines = [f"trial {trial.number}: {trial.status}", escape(trial.config.variant), settings]
+        lines = [f"trial {trial.number}: {trial.status}", escape(self._label(trial.config)), settings]
         return "<br>".join(filter(None, (*lines, self._quality(trial.config), escape(trial.reason or ""))))
 
     def _quality(self, config: Config) -> str:
         """What its answers are worth beside the reference's; empty where that was not measured."""
+        metrics = self._judged(config)
+        if metrics is None:
+            return ""
+        return (
+            f"KL {METRICS['kl_divergence'].format(metrics['kl_divergence'])},"
+            f" top-1 {METRICS['top1_agreement'].format(metrics['top1_agreement'])}"
+        )
+
+    def _judged(self, config: Config) -> Mapping[str, float] | None:
         key = self._found.space.quality_key(config)
         judged = self._found.study.result.get("judged")
         for verdict in judged if isinstance(judged, list) else ():
-            metrics = verdict["metrics"]
+            metrics: Mapping[str, float] = verdict["metrics"]
             same = (verdict["engine"], verdict["variant"], verdict["config"])
             if same == (key.engine, key.variant, key.as_dict()) and "kl_divergence" in metrics:
-                return (
-                    f"KL {METRICS['kl_divergence'].format(metrics['kl_divergence'])},"
-                    f" top-1 {METRICS['top1_agreement'].format(metrics['top1_agreement'])}"
-                )
-        return ""
+                return metrics
+        return None
 
 
 def _speed_title(phase: Phase) -> str:

@@ -14,6 +14,7 @@ from profiles.vocabulary import Config, Limit, Objective, RoundSamples, Setting,
 from tuner.errors import WorkerError
 from tuner.events import Event, Observer
 from tuner.measurement import placement
+from tuner.measurement.asked import SHORT_TOKENS
 from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.ledger import Estimate, Ledger
@@ -115,7 +116,7 @@ class Policies:
         winner = leaders[0]
         wanted = [c for c in neighbours(self._space, winner.config) if not self._fixed & set(c)]
         possible = [changes for changes in wanted if self._can_run(winner.config, changes)]
-        tokens = min(20, self._space.workload.output_tokens)
+        tokens = min(SHORT_TOKENS, self._space.workload.output_tokens)
         round_s = (winner.ttft_ms + tokens * winner.itl_ms) / 1000
         one_s = startup_s + ROUNDS * round_s
         room = int(MOST_SHARE * self._budget.total_s / one_s) - 1
@@ -155,7 +156,9 @@ class Policies:
             costs = tuple(self._costs(measured))
             metrics = self._summarise(config, measured)
         except WorkerError as failure:
-            self._recorder.finish(number, config, failure.status, failure.reason, None, None)
+            # What the clock ended says nothing about the configuration, least of all about the winner.
+            status = failure.status if self._budget.left_s else TrialStatus.INTERRUPTED
+            self._recorder.finish(number, config, status, failure.reason, None, None)
             return failure.reason
         found = _Measured({**metrics, "load_ms": measured.load_ms, **measured.memory}, costs, measured.rounds)
         self._recorder.finish(number, config, TrialStatus.COMPLETE, None, self._value(found), measured)

@@ -29,7 +29,7 @@ class Recorder(Protocol):
     """Keeps every finished trial."""
 
     def begin(self, config: Config) -> int:
-        """A trial starts; its number."""
+        """A trial starts; its number in the study."""
 
     def finish(
         self,

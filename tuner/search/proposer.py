@@ -11,6 +11,7 @@ import numpy as np
 
 from profiles.vocabulary import Config, Objective
 from tuner.engines.base import Phase, Scope
+from tuner.measurement.asked import SHORT_TOKENS
 from tuner.search.ledger import Estimate, Ledger
 from tuner.search.model import PhaseModel
 from tuner.search.objectives import weights
@@ -28,7 +29,6 @@ UNLIKELY = 0.05
 PATIENCE = 5
 """So many proposals in a row must find an improvement unlikely."""
 USUAL_SWITCH_S = {None: 0.0, Scope.RUN: 0.01, Scope.CONTEXT: 0.1, Scope.LOAD: 1.0, Scope.PROCESS: 1.0}
-SHORT_TOKENS = 20
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,13 @@ class StoreRecorder:
         self._study = study
         self._identify = identify
         self._summarise = summarise
+        self._ids: dict[int, int] = {}
 
     def begin(self, config: Config) -> int:
-        """A trial starts; its id."""
-        return self._store.start_trial(self._study.id, config, self._study.owner).id
+        """A trial starts; its number in the study."""
+        started = self._store.start_trial(self._study.id, config, self._study.owner)
+        self._ids[started.number] = started.id
+        return started.number
 
     def finish(
         self,
@@ -49,11 +52,12 @@ class StoreRecorder:
         measured: Measurement | None,
     ) -> None:
         """A trial ended, with what it measured if anything."""
+        trial_id = self._ids.pop(trial)
         if measured is None:
-            self._store.finish_trial(trial, status, reason=reason)
+            self._store.finish_trial(trial_id, status, reason=reason)
             return
         self._store.finish_trial(
-            trial,
+            trial_id,
             status,
             reason=reason,
             objective_value=value,

@@ -33,12 +33,12 @@ class Recorded:
     trials: tuple[TrialRecord, ...]
 
     def values(self, trial: TrialRecord) -> tuple[float, ...] | None:
-        """A trial's value of each of the study's objectives; None while one of them is not known.
+        """A trial's value of each of the study's objectives; None while one of them is not known, or it runs.
 
         A trial's own metrics don't tell: it may have measured one phase only, for another objective.
         """
         estimate = self.ledger.estimate(trial.config)
-        if estimate is None or trial.status.failed:
+        if estimate is None or trial.status.failed or trial.status is TrialStatus.RUNNING:
             return None
         known = predictions(self.space.workload, estimate.ttft_ms, estimate.itl_ms)
         found = [{**trial.metrics, **known}.get(flat_name(o.metric)) for o in self.study.objectives]

@@ -122,11 +122,6 @@ class Search:
         """Seconds of the first start of a worker."""
         return self._trials.startup_s
 
-    @property
-    def last_failure(self) -> str:
-        """Why the last lost trial was lost."""
-        return self._trials.last_failure
-
     def remember(
         self,
         config: Config,
@@ -164,7 +159,7 @@ class Search:
         baseline = self._trials.baseline
         found = self.ledger.estimate(baseline) if baseline else None
         if found is None:
-            raise NothingFeasibleError(f"the default configuration does not run: {self.last_failure}")
+            raise NothingFeasibleError(f"the default configuration does not run: {self._trials.last_failure}")
         return found
 
     def feasible(self) -> list[Estimate]:

@@ -19,9 +19,8 @@ from tuner.measurement import placement
 VARIANT = "variant"
 ENUMERABLE = 200_000
 """Up to so many raw combinations the space is listed, so that its exhaustion is noticed."""
-
-
 KEPT = 0.7
+"""How likely each setting keeps its default in half of the configurations that are drawn."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class Trials:
         self.startup_s = 0.0
         self.last_failure = ""
         self.refused_loads: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
         """How often the engine would not open a file, by its own words."""
+        self._dropped: Counter[str] = Counter()
 
     def remember(
         self, config: Config, rounds: tuple[RoundSamples, ...], status: TrialStatus, reason: str | None
@@ -114,7 +114,8 @@ class Trials:
             measured = self._measure(config, 1, phases)
         except WorkerError as failure:
             self.note(f"measuring again failed: {failure.reason}")
-            self._blame.failed(config)
+            if self._left_s():
+                self._blame.failed(config)
             return None
         self._recorder.more_rounds(config, measured.rounds)
         return measured
@@ -213,7 +214,8 @@ class Trials:
         self.incumbent = next(iter(self.leaders(1)), None)
 
     def leaders(self, count: int) -> list[Estimate]:
-        """The best feasible estimates; judges quality where it is not known yet and worth it."""
+        """The best feasible estimates; makes their variants and judges quality where it is not known yet and
+        worth it."""
         ranked = self.ledger.ranked()
         certain = next((e.cost for e in ranked if self._is_certain(e.config)), float("inf"))
         found: list[Estimate] = []
@@ -227,7 +229,8 @@ class Trials:
                 self.is_judged(config) or self.odds(config) * gain > LEAST_GAIN
             ):
                 continue
-            if self._is_feasible(config):
+            # A trial of an earlier run may be of a variant that has left the cache since.
+            if self.judge(config):
                 found.append(estimate)
                 certain = min(certain, estimate.cost)
         return found
@@ -245,8 +248,8 @@ class Trials:
         return self._space.quality_key(config) in self._verdicts
 
     def judge(self, config: Config) -> bool:
-        """Whether it is feasible; judges its quality where that is not known yet."""
-        return self._is_feasible(config)
+        """Whether it is feasible; makes its variant and judges its quality where that is not known yet."""
+        return self._is_made(config) and self._is_feasible(config)
 
     def odds(self, config: Config) -> float:
         """How likely it keeps the quality level; 1 where only its variant is in question, or it is judged.

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from profiles.store import Store
+from service.daemon import memory as side_file
 from tests.support.commands import command
 from tests.support.flow import Flow
 from tests.support.serving import CHAT, events_of
@@ -126,6 +127,8 @@ def test_g13_g14_s02_s08_a_daemon_that_searches_is_alone_and_ends_within_five_se
     assert [one for one in started if one.is_running() and one.status() != "zombie"] == []
     with Store.open(Home(registered).database) as store:
         assert [str(study.status) for study in store.studies()] == ["interrupted"]
+    # Being ended is no failure, after which the next start would wait.
+    assert side_file.load(Home(registered).root / "daemon.json")[0].failed == {}
 
 
 def test_a_daemon_promotes_what_is_faster_side_by_side_and_follows_a_rollback(

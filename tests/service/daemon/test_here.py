@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +154,35 @@ def test_what_was_refused_is_no_candidate_and_what_ran_before_is_told(here: Here
     assert (sight.candidate, sight.known, sight.previous) == (None, first, None)
     refused, promoted = here.history(question)
     assert (refused.other_id, promoted.numbers["pairs"]) == (second, 8.0)
+
+
+def test_with_other_cpus_what_runs_and_is_answered_is_for_those(here: Here, monkeypatch: pytest.MonkeyPatch):
+    look(here)
+    other = replace(MACHINE, fingerprint="beef")
+    monkeypatch.setattr(seeing, "probe", lambda: other)
+    assert look(here).circumstances.fingerprint == "beef"
+    assert service_of(here).machine == other
+
+
+def test_a_search_is_for_what_is_served_and_as_long_as_the_settings_say_now(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[object] = []
+
+    async def job(command: str, words: Sequence[str]) -> dict[str, object]:
+        asked.extend([command, *words])
+        return {}
+
+    look(here)
+    settings = here._configuration.current
+    changes = {"workload": "rag", "engine": "llama_cpp", "search_minutes": 7.0}
+    here._configuration.current = settings.model_copy(update=changes)
+    monkeypatch.setattr(here, "_job", job)
+    asyncio.run(here.search())
+    assert asked == [
+        "search", "--model", "tiny", "--workload", "chat", "--budget", "7m", "--fresh", "--engines",
+        "simulated",
+    ]  # fmt: skip
 
 
 def test_a_vanished_model_file_is_said_and_what_was_seen_stays(here: Here, tmp_path: Path):

@@ -8,6 +8,8 @@ import pytest
 
 from service.daemon.live import KEPT, Ear, Live, depth_class, joined, shift_between
 from service.generator.requests import End
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 
 def end(tokens: int = 32, prompt: int = 100, tpot_ms: float | None = 10.0) -> End:
@@ -67,3 +69,18 @@ def test_too_few_values_say_nothing():
 
 def test_the_last_values_of_a_depth_are_kept():
     assert joined({7: [1.0] * KEPT}, {7: [2.0], 8: [3.0]}) == {7: [1.0] * (KEPT - 1) + [2.0], 8: [3.0]}
+
+
+def test_what_somebody_tries_by_hand_is_not_heard(simulated: Served):
+    heard: list[End | None] = []
+    state = simulated.state
+    settings = state.settings
+    state.on_request = lambda: heard.append
+    try:
+        for profile in ("p-1", "default"):
+            state.settings = settings.model_copy(update={"profile": profile})
+            simulated.text()
+        wait_for(lambda: len(heard) == 2)
+    finally:
+        state.on_request, state.settings = None, settings
+    assert [end is not None for end in heard] == [False, True]

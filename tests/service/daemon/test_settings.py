@@ -36,6 +36,8 @@ def test_flags_go_before_the_environment_and_that_before_the_file(
     assert found.rules.limits.daily_s == 1800
     assert [str(hours) for hours in found.allowed_hours] == ["22:00-06:00"]
     assert found.host == "127.0.0.1"
+    monkeypatch.setenv("CPUTUNE_DAEMON_HOURS", "01:00-02:00,13:00-14:00")
+    assert read_settings(file, {}).hours == ("01:00-02:00", "13:00-14:00")
 
 
 @pytest.mark.parametrize(

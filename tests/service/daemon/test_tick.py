@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from profiles.errors import NotFoundError
 from profiles.records import PromotionAction
+from service.daemon.daemon import Daemon
 from service.daemon.decide import Action, Limits
 from service.daemon.memory import Memory, Trial
-from service.daemon.ports import CouldNotError, Gain
+from service.daemon.ports import CouldNotError, Gain, Pairs
+from service.daemon.routes import router_of
+from service.daemon.settings import Configuration
 from service.daemon.tick import Rules, Watcher
 from tests.support.years import QUESTION, Year
+from tuner.home import Home
 
 LIMITS = Limits(check_s=20 * 3600, retry_s=600, daily_s=3600, patience=3)
 
@@ -185,6 +193,25 @@ def test_a_rollback_by_hand_goes_to_what_ran_before_and_no_further(watcher: Watc
         asyncio.run(watcher.roll_back("again"))
 
 
+def test_a_rollback_over_http_says_how_it_stands_then(
+    watcher: Watcher, year: Calm, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    daemon = Daemon(Configuration(None, {}, Home(home)))
+    daemon.watcher = watcher
+    monkeypatch.setattr(daemon, "_service", SimpleNamespace(degraded=None))
+    app = FastAPI()
+    app.include_router(router_of(daemon))
+
+    async def roll_back() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            return await client.post("/v1/rollback", json={"reason": "it answers strangely"})
+
+    answer = asyncio.run(roll_back())
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["running"] is None
+    assert (year.log[0].action, year.log[0].reason) == (PromotionAction.ROLLED_BACK, "it answers strangely")
+
+
 def test_a_rollback_during_a_comparison_makes_it_void(
     watcher: Watcher, year: Calm, monkeypatch: pytest.MonkeyPatch
 ):
@@ -203,6 +230,22 @@ def test_a_rollback_during_a_comparison_makes_it_void(
     ticks(watcher, year, range(1, 2))
     assert [entry.action for entry in year.log[1:]] == [PromotionAction.ROLLED_BACK, PromotionAction.PROMOTED]
     assert (year.log[0].running_id, year.log[0].other_id) == ("p-1", None)
+
+
+def test_a_rollback_during_a_check_makes_it_void(
+    watcher: Watcher, year: Calm, monkeypatch: pytest.MonkeyPatch
+):
+    measure_set: Callable[[str | None], Awaitable[Pairs]] = year.measure_set
+
+    async def interrupted(running: str | None) -> Pairs:
+        pairs = await measure_set(running)
+        await watcher.roll_back("by hand")
+        return pairs
+
+    monkeypatch.setattr(year, "measure_set", interrupted)
+    assert ticks(watcher, year, range(1, 2)) == [[Action.CHECK, Action.WAIT]]
+    assert "another profile was made to run meanwhile" in watcher.last.reason
+    assert watcher.memory.reference is None
 
 
 def test_another_machine_runs_its_own_profile_and_searches_where_none_is(watcher: Watcher, year: Calm):

@@ -11,6 +11,7 @@ import pytest
 from service.generator.generator import State
 from tests.support.looks import faults_of, until
 from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.real
 
@@ -91,9 +92,11 @@ def test_the_view_follows_until_the_reader_scrolls_up(real: Served, open_page: A
     assert page.evaluate(f"{log}.scrollTop") == top
     page.get_by_role("button", name="Latest").click()
     until(page, f"{log}.scrollHeight - {log}.clientHeight - {log}.scrollTop < 30")
+    # Wherever the focus is.
+    assert page.evaluate("document.activeElement.className") == "log"
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Stop").click()
     answered(page)
+    assert "stopped" in page.inner_text(f"{DONE} .figures")
 
 
 def test_a_worker_that_is_killed_is_a_sentence_and_the_next_request_works(real: Served, open_page: Any):
@@ -122,6 +125,30 @@ def test_default_and_best_answer_the_same_prompt_side_by_side(real: Served, open
     assert best.startswith(f"best ({before.id})")
     page.get_by_role("button", name="Send").wait_for()
     assert real.generator.serving.profile == before
+
+
+def test_a_comparison_that_is_stopped_while_it_loads_leaves_what_ran(real: Served, open_page: Any):
+    opened = open_page(real, "chat")
+    page, before = opened.page, real.generator.serving.profile
+    page.get_by_label("Message").fill("Name three colours.")
+    page.get_by_role("button", name="Compare with default").click()
+    page.get_by_text("Loading default").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Send").wait_for(timeout=60_000)
+    # There and back again.
+    assert [url.endswith("/v1/generator/profile") for url in opened.tab.requests].count(True) == 2
+    assert real.generator.serving.profile == before
+
+
+def test_a_page_that_is_closed_during_a_comparison_leaves_what_ran(real: Served, open_page: Any):
+    page, before = open_page(real, "chat").page, real.generator.serving.profile
+    page.get_by_label("Message").fill(STORY)
+    page.get_by_role("button", name="Compare with default").click()
+    page.get_by_text("default answers").wait_for(timeout=60_000)
+    assert real.generator.serving.profile is None
+    page.goto("about:blank")
+    pool = real.state.running()
+    wait_for(lambda: real.generator.serving.profile == before and not pool.is_swapping, 60.0)
 
 
 def test_another_profile_is_chosen_by_name(real: Served, open_page: Any):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from profiles.records import COMPARISON_SPACE
+from profiles.records import CHECK_SPACE, COMPARISON_SPACE
 from profiles.store import Store, default_path, owner_token
-from profiles.vocabulary import Interval
+from profiles.vocabulary import WORKLOADS, Interval
 from tests.profiles.store_examples import DEFAULT, FAST, MACHINE, MODEL, SPEC
 from tuner.cli.documents import schemas
 from tuner.cli.main import run
@@ -50,11 +50,34 @@ def test_the_history_lists_what_a_user_compared(store: Store, capsys: pytest.Cap
     assert (row["comparison"], row["pairs"], row["a"]["value"]) == ("c-2", 3, 1100.0)
 
 
+def test_a_daemon_s_checks_are_not_listed_but_shown(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    study = store.open_study(replace(SPEC, space_hash=CHECK_SPACE, storage_name="check"), owner_token())
+    check = store.start_comparison(study.id, DEFAULT, FAST, "response_ms")
+    store.finish_comparison(check.id, Interval(1.0, 0.9, 1.1, 0.984), "undecided")
+    assert run(["history", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["comparison"] for row in document["comparisons"]] == ["c-2"]
+    assert study.id not in [row["study"] for row in document["studies"]]
+    assert run(["show", f"c-{check.id}"]) == 0
+
+
 def test_history_s_filters_hold_for_comparisons(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save_model(replace(MODEL, digest="cd" * 32), "y.gguf", "other")
     for arguments, count in ((("--model", "tiny"), 1), (("--model", "other"), 0), (("--machine", "box"), 1)):
         assert run(["history", *arguments, "--json"]) == 0
         assert len(json.loads(capsys.readouterr().out)["comparisons"]) == count
+
+
+def test_a_workload_that_was_only_compared_is_known(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    rag = replace(SPEC, space_hash=COMPARISON_SPACE, storage_name="rag", workload=WORKLOADS["rag"])
+    store.start_comparison(store.open_study(rag, owner_token()).id, DEFAULT, FAST, "response_ms")
+    assert run(["history", "--workload", "rag"]) == 0
+    assert "tiny, rag: not ended" in capsys.readouterr().out
+    assert run(["history", "--workload", "rag", "--model", "tiny", "--machine", "box"]) == 0
+    store.save_model(replace(MODEL, digest="cd" * 32), "y.gguf", "other")
+    capsys.readouterr()
+    assert run(["history", "--model", "other"]) == 0
+    assert capsys.readouterr().out == "Nothing here matches: cputune history lists everything.\n"
 
 
 def test_one_is_shown_with_its_pairs(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

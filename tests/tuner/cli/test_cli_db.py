@@ -1,7 +1,9 @@
 """`cputune db` after a real (simulated) search: checked, backed up, upgraded, moved."""
 
 import json
+import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from profiles.migrations import LATEST
 from profiles.records import StudyStatus
 from profiles.store import Store, default_path, owner_token
-from profiles.vocabulary import Config
+from profiles.vocabulary import Config, TrialStatus
 from tests.support.commands import begin, command, loaded_by
 from tests.support.flow import Flow
 from tests.support.kills import FORK_SERVER
 from tuner.cli.main import run
+from tuner.search.record import refresh_index
+from tuner.search.recorded import recorded
 
 FIXTURE = Path(__file__).parents[2] / "profiles" / "fixtures" / "schema_0001.sql"
 Call = Callable[..., tuple[int, str, str]]
@@ -96,6 +101,19 @@ def test_the_index_is_compared_with_the_record(flow_after: Flow, db: Call):
     assert flow_after.study().id in found["index"]["message"]
 
 
+def test_a_trial_that_optuna_cannot_express_is_no_lack_of_the_index(flow_after: Flow, db: Call):
+    """A neighbour of the winner, mapped otherwise than any that was searched, is one."""
+    study = flow_after.study()
+    with flow_after.store() as store:
+        space = recorded(store, study).space
+        beyond = space.default("simulated").with_settings(n_threads=999)
+        trial = store.start_trial(study.id, beyond, owner_token())
+        store.finish_trial(trial.id, TrialStatus.COMPLETE, objective_value=1.0)
+        assert findings(db)[1]["index"]["state"] == "note"
+        assert refresh_index(store, study, space) == 0
+    assert findings(db)[1]["index"]["state"] == "ok"
+
+
 def test_d06_a_damaged_file_ends_with_1(flow_after: Flow, db: Call):
     sql(flow_after.home.database, "PRAGMA wal_checkpoint(TRUNCATE)")
     with flow_after.home.database.open("r+b") as file:
@@ -117,7 +135,7 @@ def test_rows_that_refer_to_none_end_with_1(flow_after: Flow, db: Call):
 
 def test_an_old_schema_is_said_and_left(home: Path, db: Call, monkeypatch: pytest.MonkeyPatch):
     Store.open(default_path(home)).close()
-    monkeypatch.setattr("profiles.migrations.LATEST", "0003")
+    monkeypatch.setattr("profiles.migrations.LATEST", "9999")
     code, found = findings(db)
     assert (code, list(found)) == (0, ["schema"])
     assert found["schema"]["fix"] == "cputune db upgrade"
@@ -171,7 +189,9 @@ def test_a_backup_has_a_name_of_its_own_and_never_replaces(flow_after: Flow, db:
     assert "is there already; name another file" in err
     assert target.read_bytes() == before
     assert not list(tmp_path.glob("*.partial"))
-    assert db("backup", str(tmp_path / "no" / "folder"))[0] == 1
+    for nowhere in (tmp_path / "no" / "folder", target / "below-a-file"):
+        code, _, err = db("backup", str(nowhere))
+        assert (code, f"can't back up {flow_after.home.database} to {nowhere}" in err) == (1, True)
 
 
 def test_d05_an_upgrade_says_where_the_old_one_is(home: Path, db: Call, monkeypatch: pytest.MonkeyPatch):
@@ -179,10 +199,12 @@ def test_d05_an_upgrade_says_where_the_old_one_is(home: Path, db: Call, monkeypa
     with closing(sqlite3.connect(default_path(home))) as connection:
         connection.executescript(FIXTURE.read_text())
     code, out, _ = db("upgrade")
-    assert code == 0
-    assert "Nothing to do: the schema is 0001" in out or "Upgraded from schema 0001" in out
+    done, _, kept = out.removesuffix(".\n").partition("; the old one is kept as ")
+    assert (code, done) == (0, f"Upgraded from schema 0001 to {LATEST}")
+    assert Path(kept).is_file()
     code, out, _ = db("upgrade", "--json")
     assert (code, json.loads(out)["backup"]) == (0, None)
+    assert db("upgrade")[1] == f"Nothing to do: the schema is {LATEST}, the newest.\n"
 
 
 @pytest.mark.parametrize("name", ["check", "backup", "upgrade", "export"])
@@ -221,6 +243,8 @@ def test_a_history_moves_to_another_store(
     assert study.id in capsys.readouterr().out
     code, _, err = db("export", "--out", str(file))
     assert (code, "name a new file" in err) == (1, True)
+    code, _, err = db("export", "--out", str(file / "below-a-file"))
+    assert (code, f"can't write {file}" in err) == (1, True)
 
 
 def test_a_study_goes_through_a_pipe(flow_after: Flow, elsewhere: str):
@@ -228,6 +252,30 @@ def test_a_study_goes_through_a_pipe(flow_after: Flow, elsewhere: str):
     taken = command("db", "import", "-", "--storage", elsewhere, input=told.stdout)
     assert (taken.returncode, taken.stderr) == (0, "")
     assert "1 study" in taken.stdout
+
+
+def test_a_pipe_is_read_as_a_file(flow_after: Flow, db: Call, tmp_path: Path, elsewhere: str):
+    """As the shell's <(...) is one."""
+    db("export", "--out", str(tmp_path / "all.jsonl"))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = (tmp_path / "all.jsonl").read_bytes()
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,), daemon=True)
+    writer.start()
+    code, out, err = db("import", str(pipe), "--storage", elsewhere)
+    writer.join(30)
+    assert (code, err) == (0, "")
+    assert "1 study" in out
+
+
+def test_a_stdin_that_is_no_text_is_one_line(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # There Python takes stdin for text of another kind than the bundle's.
+    monkeypatch.setenv("LC_ALL", "C")
+    (tmp_path / "x").write_bytes(b"\xff\xfe\n")
+    with (tmp_path / "x").open("rb") as stdin:
+        told = command("db", "import", "-", stdin=stdin)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "cputune: stdin is no UTF-8 text; the file is damaged\n"
 
 
 def test_a_machine_comes_from_what_probe_prints(home: Path, db: Call, tmp_path: Path):

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from profiles.documents import profile_document
+from tests.probes.trees import CPU, Tree
 from tests.support.flow import Flow
 from tuner.cli import documents, documents_past
 from tuner.cli.documents import schemas
@@ -54,6 +55,17 @@ def test_a_recorded_machine_keeps_to_the_schema(tmp_path: Any, keeps: Check):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text("processor : 0\nmodel name : X\nflags : sse2\n")
     assert keeps("probe", "probe", "--root", str(tmp_path))["caches"] == []
+
+
+def test_a_cache_whose_sharing_is_not_told_keeps_to_the_schema(tmp_path: Any, keeps: Check, capsys):
+    Tree(tmp_path).plain(1)
+    for name, value in (("level", "3"), ("type", "Unified"), ("size", "48M")):
+        Tree(tmp_path).write(f"{CPU}/cpu0/cache/index0/{name}", value)
+    (cache,) = keeps("probe", "probe", "--root", str(tmp_path))["caches"]
+    assert (cache["size_bytes"], cache["instances"]) == (48 << 20, None)
+    assert run(["probe", "--root", str(tmp_path)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("caches")]
+    assert line.split(maxsplit=1)[1] == "L3 48 MiB"
 
 
 def test_profiles_and_bundles_keep_to_their_schemas(flow_after: Flow, capsys):

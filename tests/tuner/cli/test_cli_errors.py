@@ -151,6 +151,11 @@ def test_an_unknown_id_is_answered_with_what_is_known(wanted: str, call: Call):
     check_one_line(call("show", wanted, "--json"), 3, f"'{wanted}'", "none yet")
 
 
+@pytest.mark.parametrize("words", ["show c-{}", "invalidate {}", "history --limit {}"])
+def test_a_number_that_no_database_holds(words: str, call: Call):
+    check_one_line(call(*words.format(2**63).split()), 1, "too large", "2^63 - 1")
+
+
 def test_no_engine_that_runs(call: Call, tiny_model: Path, set_faults: Callable[..., None]):
     set_faults({"*": "segv_on_import"})
     answer = call("search", "--model", str(tiny_model), "--engines", "simulated", "--json")

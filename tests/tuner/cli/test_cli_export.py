@@ -1,6 +1,7 @@
 """A published profile can be taken elsewhere, and what can't be is said."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -30,6 +31,31 @@ def test_a_target_that_runs_another_engine_is_refused(profile_id: str, capsys: p
     answer = capsys.readouterr()
     assert answer.out == ""
     assert "this configuration is for simulated" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("variant", "quality_level", "code", "says"),
+    [
+        ("q9_9", "any", 4, "simulated makes no variant 'q9_9' of tiny"),
+        ("source", "perfect", 2, "unknown quality level 'perfect'"),
+    ],
+)
+def test_what_only_another_version_knows_is_one_line(
+    flow_after: Flow,
+    capsys: pytest.CaptureFixture[str],
+    variant: str,
+    quality_level: str,
+    code: int,
+    says: str,
+):
+    with flow_after.store() as store:
+        known = store.profiles()[0]
+        config = replace(known.config, variant=variant)
+        came = store.publish(replace(known, config=config, quality_level=quality_level))
+    assert run(["export", came.id]) == code
+    answer = capsys.readouterr()
+    assert (answer.out, len(answer.err.splitlines())) == ("", 1)
+    assert says in answer.err
 
 
 def test_unknown_formats_and_profiles_are_one_line(profile_id: str, capsys: pytest.CaptureFixture[str]):

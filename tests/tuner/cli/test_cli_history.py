@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probes.machine import Machine
-from profiles.records import StudyRecord, StudySpec, StudyStatus
+from profiles.records import Promotion, PromotionAction, StudyRecord, StudySpec, StudyStatus
 from profiles.store import Store, default_path, owner_token
 from profiles.vocabulary import WORKLOADS, ModelInfo, Objective
 from tests.support.commands import command
@@ -68,6 +68,21 @@ def text(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 def rows(text: Callable[..., str], *arguments: str) -> list[dict[str, Any]]:
     return list(json.loads(text(*arguments, "--json"))["studies"])
+
+
+def test_decisions_of_another_workload_take_no_place_in_the_list(store: Store, text):
+    for name in ("rag", "chat", "chat"):
+        store.record_promotion(
+            Promotion(
+                fingerprint=SPEC.fingerprint, model_digest=SPEC.model_digest, workload=WORKLOADS[name],
+                action=PromotionAction.REFUSED, running_id=None, other_id=None, reason="no gain",
+            )
+        )  # fmt: skip
+    ended(store, 800.0)
+    ended(store, 90.0, workload=WORKLOADS["rag"], storage_name="rag")
+    for name, count in (("rag", 1), ("chat", 2)):
+        listed = json.loads(text("--workload", name, "--limit", "2", "--json"))["promotions"]
+        assert [one["workload"] for one in listed] == [name] * count
 
 
 def test_searches_of_one_question_stand_together_with_their_trend(store: Store, text):
@@ -148,7 +163,7 @@ def test_filters(store: Store, text):
     [
         (("--model", "tyni"), "no model 'tyni'; near: tiny"),
         (("--machine", "nowhere"), "no machine is called 'nowhere'; known: "),
-        (("--workload", "chess"), "no search of the workload 'chess'; searched were: chat"),
+        (("--workload", "chess"), "nothing of the workload 'chess'; known are: chat"),
         (("--diff", "s-x1", "s-x2"), "no study 's-x1'"),
     ],
 )

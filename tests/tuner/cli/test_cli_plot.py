@@ -17,7 +17,7 @@ from tuner.search.page import GENERATOR, page
 
 pytest.importorskip("plotly")
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>&amp;<b>"
-CHARTS = ("history", "front", "importance", "slices", "threads", "variants")
+CHARTS = ("history", "front", "quality", "importance", "slices", "threads", "variants")
 
 
 @pytest.fixture

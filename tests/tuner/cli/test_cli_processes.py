@@ -1,5 +1,6 @@
 """The program as a shell runs it: signals, closed pipes, several at once."""
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from profiles.vocabulary import TrialStatus
 from tests.support.commands import begin, command
 from tests.support.flow import Flow
 from tests.support.kills import living_in
+from tuner.cli.main import _report_fault
 from tuner.measurement.lock import measuring_lock
 
 SEARCH = ("--engines", "simulated", "--variants", "source,bf16")
@@ -127,3 +129,15 @@ def test_a_fault_of_our_own_is_one_line_and_a_file(home: Path, tmp_path: Path, m
     assert len(ended.stderr.splitlines()) == 1
     assert "a fault of cputune's own: LookupError: first line" in ended.stderr
     assert "second line" in next(tmp_path.glob("cputune-fault-*.txt")).read_text()
+
+
+def test_a_fault_on_a_full_disk_is_one_line_too(monkeypatch, capsys):
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+    _report_fault(LookupError, LookupError("first line\nsecond line"), None)
+    assert capsys.readouterr().err == (
+        "cputune: a fault of cputune's own: LookupError: first line; what led to it could not be written down"
+        " (No space left on device), please report it\n"
+    )

@@ -102,3 +102,5 @@ def test_unknown_models_and_formats_are_one_line(
     assert "did you mean tiny?" in capsys.readouterr().err
     assert run(["recommend", "--format", "llama-sever"]) == 2
     assert "did you mean llama-server?" in capsys.readouterr().err
+    assert run(["recommend", "--format", "yaml", "--json"]) == 2
+    assert "--format yaml and --json ask for two answers" in capsys.readouterr().err

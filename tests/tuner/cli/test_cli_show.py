@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from profiles.store import Store
+from tests.profiles.store_examples import MACHINE, MODEL, PROFILE
 from tests.support.flow import Flow
 from tests.support.surface import LOSSLESS, RUINED
-from tuner.cli import output
 from tuner.cli.explained import explanation_report
 from tuner.cli.main import run
-from tuner.cli.show import trials_table
+from tuner.cli.show import trial_lines
 from tuner.engines.simulated import faults
 from tuner.home import Home
 from tuner.workshop import Workshop
@@ -80,8 +81,8 @@ def test_what_is_faster_but_misses_the_level_is_said_with_its_quality(shown: dic
 
 def test_the_text_fits_into_80_columns(shown: dict[str, Any], narrow, capsys):
     explanation_report(shown["explanation"])
-    output.show(trials_table(shown["trials"]))
-    printed = capsys.readouterr().out
+    lines = trial_lines(shown["trials"], 80)
+    printed = "\n".join([capsys.readouterr().out, *lines])
     assert max(map(len, printed.splitlines())) <= 80
     assert "Why it won" in printed
     assert "within the noise" in printed or "x slower" in printed
@@ -101,6 +102,24 @@ def test_lost_trials_are_counted_with_what_only_they_had(
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{crash['count']} crash: " in printed
     assert "only they had variant=bf16" in printed
+
+
+def test_trials_of_several_engines_are_told_apart(shown: dict[str, Any]):
+    trials = shown["trials"]
+    assert "simulated" not in "".join(trial_lines(trials, None))
+    printed = "".join(trial_lines([*trials, {**trials[0], "engine": "llama_cpp"}], None))
+    assert (printed.count("simulated"), printed.count("llama_cpp")) == (len(trials), 1)
+
+
+@pytest.mark.parametrize("command", [["show"], ["plot", "--out", "x.html"]])
+def test_a_profile_that_came_without_its_study_is_said_to_be_one(home: Path, command: list[str], capsys):
+    with Store.open(Home(home).database) as store:
+        store.save_machine(MACHINE, "box")
+        store.save_model(MODEL, "x.gguf", "tiny")
+        profile = store.publish(PROFILE)
+    assert run([*command, profile.id]) == 2
+    told = capsys.readouterr().err
+    assert told == f"cputune: {profile.id} came from another store without its study: name a study\n"
 
 
 def test_a_study_of_an_engine_that_is_gone_is_shown_without_the_why(

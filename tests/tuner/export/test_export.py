@@ -20,7 +20,6 @@ from tests.support.builds import everyday_model
 from tuner import process
 from tuner.errors import UsageError
 from tuner.export import FORMATS, Launch, export
-from tuner.export.launch import cpu_list
 
 CONFIG = Config.of(
     "llama_cpp",
@@ -139,13 +138,6 @@ def test_streams_that_wait_take_no_slot() -> None:
     assert f"-c {2 * LAUNCH.context_tokens}" in text
     assert "-kvu" in text
     assert "# no flag says prefill_chunk=32" in text
-
-
-@pytest.mark.parametrize(
-    ("cpus", "expected"), [((0,), "0"), ((3, 1, 2), "1-3"), ((0, 1, 4, 6, 7), "0-1,4,6-7"), ((), "")]
-)
-def test_cpu_lists_are_as_taskset_writes_them(cpus: tuple[int, ...], expected: str) -> None:
-    assert cpu_list(cpus) == expected
 
 
 @pytest.mark.real

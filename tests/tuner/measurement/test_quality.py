@@ -67,19 +67,8 @@ def test_too_few_clear_positions_are_invalid():
 
 def test_e20_a_quarter_of_changed_top_tokens_is_infeasible_whatever_its_speed():
     found = quality.summarise_quality(agreement(top1=[i % 4 != 0 for i in range(640)]))
-    assert not quality.feasible(found, QUALITY_LEVELS["balanced"], as_given=False)
-    assert quality.feasible(found, QUALITY_LEVELS["any"], as_given=False)
-
-
-def test_the_file_as_given_is_always_feasible():
-    bad = Quality(1.0, 1.1, 0.5, 0.4, 2.0, 640)
-    assert quality.feasible(bad, QUALITY_LEVELS["near-lossless"], as_given=True)
-    assert quality.feasible(None, QUALITY_LEVELS["near-lossless"], as_given=True)
-
-
-def test_an_unknown_quality_keeps_only_the_level_that_asks_nothing():
-    kept = [n for n, level in QUALITY_LEVELS.items() if quality.feasible(None, level, as_given=False)]
-    assert kept == ["any"]
+    assert not found.meets(QUALITY_LEVELS["balanced"])
+    assert found.meets(QUALITY_LEVELS["any"])
 
 
 def test_a_stored_reference_is_not_made_again(tmp_path):

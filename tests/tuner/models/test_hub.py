@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from profiles.store import Store
 from tests.support.commands import command, environment
+from tests.support.folders import write_huggingface
 from tests.support.hubs import Hub, HuggingFace, ModelScope, closed_port, serving
 from tuner.cli import exit_codes
 from tuner.engines.llama_cpp.smoke import tiny_model
@@ -26,9 +28,9 @@ import json, sys
 from pathlib import Path
 from tuner.errors import ModelFileError
 from tuner.models.source import model_info, resolve
-spec, cache = sys.argv[1:]
+spec, cache, refresh = sys.argv[1:]
 try:
-    found = resolve(spec, cache=Path(cache), refresh=True)
+    found = resolve(spec, cache=Path(cache), refresh=refresh == "True")
     print(json.dumps({"source": found.spec, **model_info(found, cache=Path(cache)).to_json()}))
 except ModelFileError as error:
     sys.exit(f"REFUSED {error}")
@@ -46,11 +48,11 @@ class World:
     root: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def ask(self, location: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, location: str, *, refresh: bool = True) -> subprocess.CompletedProcess[str]:
         """Resolve and inspect it in a process of its own: the libraries read their environment once."""
         spec = f"{self.scheme}:{location}"
         return subprocess.run(
-            [sys.executable, "-P", "-c", RESOLVE, spec, str(self.home)],
+            [sys.executable, "-P", "-c", RESOLVE, spec, str(self.home), str(refresh)],
             env=environment(),
             capture_output=True,
             text=True,
@@ -58,8 +60,8 @@ class World:
             check=False,
         )
 
-    def found(self, location: str) -> dict[str, Any]:
-        done = self.ask(location)
+    def found(self, location: str, *, refresh: bool = True) -> dict[str, Any]:
+        done = self.ask(location, refresh=refresh)
         assert done.returncode == 0, done.stderr
         described: dict[str, Any] = json.loads(done.stdout)
         return described
@@ -70,7 +72,8 @@ class World:
         assert done.returncode == 1, done.stdout + done.stderr
         # A progress bar of a download that broke off may stand before it.
         line = done.stderr.replace("\r", "\n").rstrip("\n").rpartition("\n")[2]
-        assert line.startswith(f"REFUSED {self.scheme}:") or "is truncated" in line, done.stderr
+        of_a_download = line.startswith(f"REFUSED {self.root}")
+        assert line.startswith(f"REFUSED {self.scheme}:") or of_a_download, done.stderr
         return line
 
     @property
@@ -80,6 +83,14 @@ class World:
     def endpoint(self, url: str) -> None:
         self.monkeypatch.setenv("HF_ENDPOINT", url)
         self.monkeypatch.setenv("MODELSCOPE_ENDPOINT", url)
+
+
+def folder_files(root: Path) -> dict[str, bytes]:
+    """A tiny folder, and what lies beside such ones on hubs."""
+    made = write_huggingface(root / "made")
+    files = {path.name: path.read_bytes() for path in made.iterdir()}
+    shutil.rmtree(made)
+    return {**files, "README.md": b"#", "flax_model.msgpack": b"0", "onnx/config.json": b"{}"}
 
 
 @pytest.fixture(params=sorted(SCHEMES))
@@ -170,6 +181,52 @@ def test_a_repository_with_several_models_lists_them(world: World) -> None:
 
 def test_a_repository_without_a_model_says_what_it_holds(world: World) -> None:
     assert "holds no .gguf model: it holds README.md, model.safetensors" in world.refused("o/none")
+
+
+@pytest.mark.parametrize("world", ["hf"], indirect=True)
+def test_a_repository_of_safetensors_is_a_folder(world: World) -> None:
+    world.hub.repositories["o/Folder-1B"] = folder_files(world.root)
+    found = world.found("o/Folder-1B")
+    assert found["source"] == "hf:o/Folder-1B:config.json"
+    assert (found["name"], found["format"], found["architecture"]) == ("Folder-1B", "huggingface", "llama")
+    sent = {path.rpartition("/")[2] for path in world.hub.fetched()}
+    assert sent == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert len(world.hub.fetched()) == len(sent)
+    world.hub.requests.clear()
+    assert world.found("o/Folder-1B:config.json", refresh=False)["digest"] == found["digest"]
+    assert world.hub.requests == []
+    world.endpoint(f"http://127.0.0.1:{closed_port()}")
+    assert world.found("o/Folder-1B:config.json")["digest"] == found["digest"]
+
+
+@pytest.mark.parametrize("world", ["hf"], indirect=True)
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"config.json": b'{"architectures": ["BertModel"]}'}, "is not a text-generation model"),
+        ({"config.json": b"{" + bytes(5 << 20)}, "allowed: 4194304"),
+        (
+            {"model.safetensors": None, "pytorch_model.bin": b"0"},
+            "holds no .gguf model: it holds ",
+        ),
+    ],
+)
+def test_what_is_no_model_costs_no_weights(
+    world: World, changes: dict[str, bytes | None], reason: str
+) -> None:
+    files = {**folder_files(world.root), **changes}
+    world.hub.repositories["o/folder"] = {name: data for name, data in files.items() if data is not None}
+    assert reason in world.refused("o/folder")
+    assert not any("safetensors" in path for path in world.hub.fetched())
+
+
+@pytest.mark.parametrize("world", ["hf"], indirect=True)
+def test_a_folder_without_all_its_weights_is_refused(world: World) -> None:
+    index = json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}).encode()
+    world.hub.repositories["o/folder"] = {
+        **folder_files(world.root), "model.safetensors.index.json": index,
+    }  # fmt: skip
+    assert "lacks 1 of 2 weight files: model-2.safetensors" in world.refused("o/folder")
 
 
 def test_a_wrong_file_says_what_is_there(world: World) -> None:

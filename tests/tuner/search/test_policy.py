@@ -33,13 +33,17 @@ def with_dimensions(space: Space, *added: Dimension) -> Space:
 class Runner:
     """Measures `itl_of` each configuration, a little less precisely each time; mapped files count twice."""
 
-    def __init__(self, itl_of: Speed, broken: frozenset[str] = frozenset()) -> None:
-        self._itl_of, self._broken = itl_of, broken
+    def __init__(self, itl_of: Speed, broken: frozenset[str], clock: FakeClock) -> None:
+        self._itl_of, self._broken, self._clock = itl_of, broken, clock
         self.asked: list[Config] = []
+        self.hangs = False
 
     def measure(self, config, *, rounds, fresh, **_):
         assert fresh
         self.asked.append(config)
+        if self.hangs:
+            self._clock.now_s += 1000.0
+            raise WorkerError(TrialStatus.RUN_TIMEOUT, "no answer")
         if any(config.get(name) for name in self._broken):
             raise WorkerError(TrialStatus.CRASH, "SIGSEGV")
         made = tuple(
@@ -77,10 +81,13 @@ class Try:
         problems: Mapping[str, str] | None = None,
         broken: frozenset[str] = frozenset(),
         budget_s: float = 300.0,
+        hangs: bool = False,
     ) -> None:
         objective = objective_of(space.workload)
         self.events = []
-        self.runner, self.recorder = Runner(itl_of, broken), Recorder()
+        clock = FakeClock()
+        self.runner, self.recorder = Runner(itl_of, broken, clock), Recorder()
+        self.runner.hangs = hangs
         self.policies = Policies(
             space,
             objective,
@@ -93,7 +100,7 @@ class Try:
                 (why for name, why in (problems or {}).items() if config.get(name)), None
             ),
             fixed=fixed,
-            budget=Budget.begin(FakeClock(), budget_s),
+            budget=Budget.begin(clock, budget_s),
             observer=self.events.append,
         )
         self.winner = Estimate(space.default("simulated"), 1.0, 1.0, 100.0, 10.0, 5)
@@ -162,6 +169,13 @@ def test_one_that_fails_costs_the_others_nothing(full: Space):
     assert stage.policies.tried[-1].reason == "SIGSEGV"
     assert stage.found == [stage.winner]
     assert stage.recorder.ended[-1][1] is TrialStatus.CRASH
+
+
+def test_a_winner_that_the_clock_ended_here_has_not_failed(full: Space):
+    """A failed trial of it would keep it out of the study's next run."""
+    stage = Try(full, hangs=True)
+    assert stage.found == [stage.winner]
+    assert stage.recorder.ended == [(stage.winner.config, TrialStatus.INTERRUPTED)]
 
 
 def test_what_the_user_decided_or_searches_is_let_alone(space: Space, full: Space):

@@ -83,20 +83,31 @@ def test_s02_a_trial_that_did_not_end_may_be_tried_again(recorder, space):
     assert list(recorder.earlier()) == []
 
 
-def test_s11_a_trial_that_was_declared_wrong_may_be_tried_again(recorder, space, measured, store):
+def test_a_trial_is_called_by_its_number_in_the_study(recorder, space, measured, store, study):
+    """As `show --trials` lists it, whatever other studies the store holds."""
+    other = store.open_study(study, owner_token(), fresh=True)
+    for _ in range(3):
+        store.start_trial(other.id, space.default("simulated"), owner_token())
     config = space.default("simulated")
-    number = recorder.begin(config)
-    recorder.finish(number, config, TrialStatus.COMPLETE, None, 900.0, measured)
-    store.invalidate_trial(number, "the fan was off")
+    assert [recorder.begin(config), recorder.begin(config)] == [0, 1]
+    recorder.finish(1, config, TrialStatus.COMPLETE, None, 900.0, measured)
+    statuses = [trial.status for trial in store.trials(study.id)]
+    assert statuses == [TrialStatus.RUNNING, TrialStatus.COMPLETE]
+
+
+def test_s11_a_trial_that_was_declared_wrong_may_be_tried_again(recorder, space, measured, store, study):
+    config = space.default("simulated")
+    recorder.finish(recorder.begin(config), config, TrialStatus.COMPLETE, None, 900.0, measured)
+    store.invalidate_trial(store.trials(study.id)[0].id, "the fan was off")
     assert list(recorder.earlier()) == []
 
 
-def test_s07_an_objective_that_is_no_number_makes_the_trial_invalid(recorder, space, measured, store):
+def test_s07_an_objective_that_is_no_number_makes_the_trial_invalid(recorder, space, measured, store, study):
     config = space.default("simulated")
-    number = recorder.begin(config)
-    recorder.finish(number, config, TrialStatus.COMPLETE, None, float("nan"), measured)
-    assert store.trial(number).status is TrialStatus.INVALID
-    assert "nan" in (store.trial(number).reason or "")
+    recorder.finish(recorder.begin(config), config, TrialStatus.COMPLETE, None, float("nan"), measured)
+    (trial,) = store.trials(study.id)
+    assert trial.status is TrialStatus.INVALID
+    assert "nan" in (trial.reason or "")
 
 
 def test_what_the_engine_could_not_tell_is_kept(measured):

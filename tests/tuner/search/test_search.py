@@ -103,6 +103,25 @@ def test_a_variant_that_cannot_be_made_is_left_out(space):
     assert leaders
 
 
+def test_an_earlier_leader_whose_variant_can_not_be_made_any_more_is_left_out(space):
+    """Dropped from the cache for room, and the disk is full now."""
+
+    def digest_of(engine, label):
+        if label == best.variant:
+            raise ModelFileError("no room")
+        return label
+
+    lab = Lab(space)
+    best = lab.run()[0].config
+    assert best.variant != "source"
+    again = Lab(space, digest_of=digest_of)
+    for config, status, _, measured in lab.notes.ended:
+        again.search.remember(config, measured.rounds if measured else (), status)
+    leaders = again.run()
+    assert leaders
+    assert best.variant not in {leader.config.variant for leader in leaders}
+
+
 def test_a_twin_is_measured_once(space):
     lab = Lab(space, digest_of=lambda engine, label: "same" if label in ("bf16", "q8_0") else label)
     lab.run()
@@ -224,6 +243,23 @@ def test_a_single_round_may_be_looked_at_again_and_is_no_new_trial(space):
     assert trials.look(config) is None
     assert len(lab.notes.begun) == 1
     assert len(lab.notes.more) == 1
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_round_that_the_clock_ended_does_not_leave_a_leader_out(space, is_late):
+    """The budget ended while it was measured once more; what breaks earlier is left alone."""
+
+    def fault(config):
+        if config.variant == "q8_0" and lab.runner.measured:
+            lab.clock.now_s += 1000.0 * is_late
+            raise WorkerError(TrialStatus.RUN_TIMEOUT, "no answer")
+
+    lab = Lab(space, fault=fault)
+    trials = lab.search._trials
+    config = space.make("simulated", "q8_0", {})
+    trials.attempt(config)
+    assert trials.again(config) is None
+    assert trials.is_excluded(config) is not is_late
 
 
 def test_with_time_left_every_setting_is_measured_next_to_the_best(space):

@@ -12,7 +12,7 @@ FROM_GGUF = (
 )  # fmt: skip
 """Architectures of GGUF files that Transformers dequantizes."""
 
-TO_GGUF = ("gemma3", "llama")
+TO_GGUF = ("gemma3", "llama", "qwen2", "qwen3")
 """Architectures of Hugging Face folders that `to_gguf` writes."""
 
 _TRANSFORMERS = ("torch", "transformers", "accelerate", "gguf", "safetensors")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.engines.conversion import child
+from tuner.engines.conversion import child, rotation
 
 
 def make(source: Path, target: Path, parameters: Mapping[str, Any]) -> None:
@@ -20,6 +20,11 @@ def make(source: Path, target: Path, parameters: Mapping[str, Any]) -> None:
     # The weights are plain floats by now, but `save_pretrained` refuses what was loaded from GGUF.
     model.hf_quantizer = None
     del model.config.quantization_config
+    factors = rotation.stored_factors([source])
+    if factors is not None:
+        # Transformers reads the base only.
+        rope = model.config.rope_parameters
+        model.config.rope_parameters = {**rope, **rotation.llama3_parameters(factors, rope["rope_theta"])}
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(source.parent, **place).save_pretrained(target)
 

@@ -1,4 +1,4 @@
-"""Writes a folder's tokenizer into a GGUF file: byte-level BPE, and Gemma's BPE of SentencePiece."""
+"""Writes a folder's tokenizer into a GGUF file: byte-level BPE, and BPE of SentencePiece."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from typing import Any
 import gguf
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_PATTERNS = {_WORDS.replace("DIGITS", "{1,3}"): "llama-bpe", _WORDS.replace("DIGITS", ""): "qwen2"}
+"""How Llama 3 and Qwen cut text, and llama.cpp's names for it."""
 
 
 def add(writer: gguf.GGUFWriter, folder: Path, size: int) -> None:
@@ -39,7 +45,7 @@ def add(writer: gguf.GGUFWriter, folder: Path, size: int) -> None:
     if not is_byte_level:
         # The vocabulary is in the order of its merges, which is all that llama.cpp takes from scores.
         writer.add_token_scores([-float(number) for number in range(size)])
-        writer.add_add_space_prefix(False)
+        writer.add_add_space_prefix(_begins_with_space(document))
     special = gguf.SpecialVocab(folder, load_merges=is_byte_level, n_vocab=size)
     special.add_special_token.setdefault("bos", False)
     special.chat_template = _template(folder) or special.chat_template
@@ -59,15 +65,36 @@ def _type_of(
 
 
 def _pre_tokenizer(document: Mapping[str, Any]) -> str:
-    """llama.cpp's name for how text is cut before merges apply."""
+    """llama.cpp's name for how text is cut before merges apply, which also says whether a word that is a
+    token needs no merges."""
     steps = document.get("pre_tokenizer") or {}
     listed = steps.get("pretokenizers", [steps])
     kinds = [step.get("type") for step in listed]
-    if kinds == ["ByteLevel"] and listed[0].get("use_regex"):
-        return "gpt-2"
-    if kinds == ["Digits", "ByteLevel"] and listed[0].get("individual_digits") and listed[1].get("use_regex"):
-        return "smollm"
-    raise ValueError(f"the tokenizer cuts text by {kinds}, which is not converted")
+    first, last = listed[0], listed[-1]
+    by_own_pattern = bool(last.get("use_regex", True))
+    name = None
+    if kinds == ["ByteLevel"] and by_own_pattern:
+        name = "gpt-2"
+    elif kinds == ["Digits", "ByteLevel"] and first.get("individual_digits") and by_own_pattern:
+        name = "smollm"
+    elif kinds == ["Split", "ByteLevel"] and not by_own_pattern and first.get("behavior") == "Isolated":
+        name = _PATTERNS.get(first["pattern"].get("Regex", "")) if not first.get("invert") else None
+    whole_words = bool(document["model"].get("ignore_merges"))
+    if name is None or last.get("add_prefix_space") or whole_words != (name == "llama-bpe"):
+        known = ", ".join(("gpt-2", "smollm", *_PATTERNS.values()))
+        raise ValueError(
+            f"the tokenizer cuts text by {' and '.join(map(str, kinds))} in a way that is not converted;"
+            f" known are those that llama.cpp calls {known}"
+        )
+    return name
+
+
+def _begins_with_space(document: Mapping[str, Any]) -> bool:
+    """Whether a space is put before a text, as Llama 2 does and Gemma doesn't."""
+    normalizer = document.get("normalizer") or {}
+    kinds = [step.get("type") for step in normalizer.get("normalizers", [normalizer])]
+    scheme = (document.get("pre_tokenizer") or {}).get("prepend_scheme", "never")
+    return "Prepend" in kinds or scheme != "never"
 
 
 def _template(folder: Path) -> str | None:

@@ -15,12 +15,17 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from tuner.engines.conversion import child, gguf_vocabulary
+from tuner.engines.conversion import child, gguf_vocabulary, rotation
 
 Array = npt.NDArray[Any]
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-_KINDS = {"llama": gguf.MODEL_ARCH.LLAMA, "gemma3_text": gguf.MODEL_ARCH.GEMMA3}
+_KINDS = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+}
 
 
 def make(source: Path, target: Path, parameters: Mapping[str, Any]) -> None:
@@ -58,17 +63,27 @@ def _add_configuration(writer: gguf.GGUFWriter, kind: str, config: Mapping[str, 
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
     writer.add_vocab_size(config["vocab_size"])
-    rope = config.get("rope_parameters") or {}
-    # Layers with a window have their own frequencies, which llama.cpp knows by itself.
-    rope = rope.get("full_attention", rope)
-    scaling = rope.get("rope_type", "default"), config.get("rope_scaling")
-    if scaling != ("default", None):
-        raise ValueError(f"rope scaling {scaling[1] or scaling[0]} is not converted; known is none")
-    writer.add_rope_freq_base(float(rope.get("rope_theta", config.get("rope_theta", 10000.0))))
+    _add_rotation(writer, kind, config, head)
     if kind == "gemma3_text":
         writer.add_sliding_window(config["sliding_window"])
         if config.get("attn_logit_softcapping") or config.get("final_logit_softcapping"):
             raise ValueError("softcapping is not converted for gemma3")
+    elif config.get("use_sliding_window"):
+        raise ValueError(f"use_sliding_window is not converted for {kind}")
+
+
+def _add_rotation(writer: gguf.GGUFWriter, kind: str, config: Mapping[str, Any], head: int) -> None:
+    """How positions rotate queries and keys, in the words of old and of new configurations."""
+    rope = config.get("rope_parameters") or {}
+    # Layers with a window have their own frequencies, which llama.cpp knows by itself.
+    rope = {**(config.get("rope_scaling") or {}), **rope.get("full_attention", rope)}
+    base = float(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
+    writer.add_rope_freq_base(base)
+    scaling = rope.get("rope_type", rope.get("type", "default"))
+    if (kind, scaling) == ("llama", "llama3"):
+        writer.add_tensor(rotation.TENSOR, rotation.llama3_factors(rope, base, head))
+    elif scaling != "default":
+        raise ValueError(f"rope scaling {scaling} is not converted for {kind}; known is llama3 of llama")
 
 
 def _add_tensor(

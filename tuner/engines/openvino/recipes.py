@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.conversion import child
+from tuner.engines.conversion.rotation import stored_frequencies
 from tuner.engines.openvino.folder import DETOKENIZER, MODEL, TOKENIZER, WEIGHTS
 from tuner.engines.openvino.graph import reason
+from tuner.engines.openvino.rotation import write_frequencies
 from tuner.engines.openvino.weights import bytes_by_type, dequantize
 from tuner.engines.openvino.widen import parts
 
@@ -56,7 +58,8 @@ def _from_gguf(source: Path, target: Path) -> None:
             openvino_genai.LLMPipeline(Path(scratch, source.name), "CPU", enable_save_ov_model=True)
         except RuntimeError as error:
             raise ValueError(reason(error)) from error
-        for name in (MODEL.removesuffix(".xml"), TOKENIZER, DETOKENIZER):
+        write_frequencies(Path(scratch, MODEL), target / MODEL, stored_frequencies(parts(source)))
+        for name in (TOKENIZER, DETOKENIZER):
             for end in ("xml", "bin"):
                 os.replace(Path(scratch, f"{name}.{end}"), target / f"{name}.{end}")
 

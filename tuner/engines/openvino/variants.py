@@ -13,8 +13,8 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 """Those of which OpenVINO GenAI's GGUF reader builds a graph."""
 
 FLOAT_TYPES = frozenset({"f32", "f16", "bf16"})
-EXACT_TYPES = FLOAT_TYPES | {"q4_0", "q8_0", "q6_k"}
-"""Tensor types that it reads as they are, q6_k as f16."""
+EXACT_TYPES = frozenset({"f32", "f16", "q4_0", "q8_0", "q6_k"})
+"""Tensor types that it reads as they are, q6_k as f16; f32 in vectors only."""
 
 ROUNDED_TYPES = frozenset({"q4_1", "q4_k"})
 """Those whose blocks have an offset, which it rounds to a whole step."""
@@ -50,23 +50,25 @@ def recipes(model: ModelInfo) -> tuple[Recipe, ...]:
     types = {kind for kind, _bytes in model.tensor_mix}
     if model.format == "openvino":
         made.insert(0, Recipe(SOURCE, estimated_bytes=model.file_bytes, format="openvino"))
-    elif model.format == "gguf" and types <= EXACT_TYPES | ROUNDED_TYPES:
-        read = Recipe(GGUF, (("weights", "given"),), model.file_bytes, "openvino")
+    elif model.format == "gguf" and types <= EXACT_TYPES | ROUNDED_TYPES and main_type(model) != "f32":
+        read = Recipe(GGUF, (("weights", "given"),), model.file_bytes, "openvino", needs=("gguf",))
         made.insert(0 if types <= EXACT_TYPES else 1, read)
     return (*dict.fromkeys(made), *(_compressed(label, model, floats) for label in (INT8, INT4)))
 
 
 def reference(model: ModelInfo) -> Recipe:
-    """f16, or the weights as given where they are floats."""
+    """f16, or the weights as given where they are that."""
     size = 2 * model.parameter_count
     if model.format == "openvino":
         if is_float(SOURCE, model):
             return Recipe(SOURCE, estimated_bytes=model.file_bytes, format="openvino")
         return Recipe(F16, (("weights", F16),), size, "openvino")
-    if model.format == "gguf" and is_float(GGUF, model):
-        return Recipe(GGUF, (("weights", "given"),), model.file_bytes, "openvino")
-    floats = gguf_file(model) or Recipe(F16, (), size, maker="tuner.engines.openvino.widen", needs=("gguf",))
-    return Recipe(F16, (("weights", "given"),), size, "openvino", made_from=floats)
+    if model.format == "gguf" and main_type(model) == F16:
+        return Recipe(GGUF, (("weights", "given"),), model.file_bytes, "openvino", needs=("gguf",))
+    widened = Recipe(
+        F16, (), size, made_from=gguf_file(model), maker="tuner.engines.openvino.widen", needs=("gguf",)
+    )
+    return Recipe(F16, (("weights", "given"),), size, "openvino", made_from=widened, needs=("gguf",))
 
 
 def main_type(model: ModelInfo) -> str:

@@ -1,4 +1,4 @@
-"""The demo model as OpenVINO folders, and a made-up one."""
+"""The demo model as OpenVINO folders, a small one of random weights, and a made-up graph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from probes.machine import Machine, probe
 from profiles.vocabulary import ModelInfo
 from tests.support import builds
+from tests.support.folders import write_random_folder
 
 
 @pytest.fixture(scope="session")
@@ -37,23 +38,42 @@ def exact_info(demo_info: ModelInfo) -> ModelInfo:
 
 @pytest.fixture(scope="session")
 def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo model's weights as they are."""
-    from tuner.engines.openvino import recipes
+    """The demo model's weights as they are: where its answers matter."""
+    return _given(builds.demo_model(), tmp_path_factory.mktemp("openvino"))
 
-    target = tmp_path_factory.mktemp("openvino") / "demo.openvino"
-    recipes.make(builds.demo_model(), target, {"weights": "given"})
+
+@pytest.fixture(scope="session")
+def f16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo model's weights dequantized: where its answers matter."""
+    return _wide(builds.demo_model(), tmp_path_factory.mktemp("openvino"))
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights and a tokenizer of bytes: for what needs a model, whatever its answers mean."""
+    from tuner.engines.conversion import to_gguf
+
+    folder = write_random_folder(tmp_path_factory.mktemp("random") / "folder", "llama-bpe")
+    target = tmp_path_factory.mktemp("small") / "small.gguf"
+    to_gguf.make(folder, target, {})
     return target
 
 
 @pytest.fixture(scope="session")
-def f16_folder(demo_folder: Path) -> Path:
-    """The demo model's weights dequantized."""
-    from tuner.engines.openvino import recipes, widen
+def small_folder(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model in q8_0, its weights as they are."""
+    from tuner.engines.llama_cpp.recipes import make
 
-    target = demo_folder.with_name("demo-f16.openvino")
-    widen.make(builds.demo_model(), target.with_suffix(".gguf"), {})
-    recipes.make(target.with_suffix(".gguf"), target, {"weights": "given"})
-    return target
+    folder = tmp_path_factory.mktemp("openvino")
+    (folder / "source").mkdir()
+    make(small_model, folder / "source" / "q8_0.gguf", {"file_type": "q8_0"})
+    return _given(folder / "source" / "q8_0.gguf", folder)
+
+
+@pytest.fixture(scope="session")
+def small_f16_folder(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model's weights in f16."""
+    return _wide(small_model, tmp_path_factory.mktemp("openvino"))
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +86,18 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("openvino-tiny")
     ov.save_model(tiny.model(), folder / "openvino_model.xml")
     return folder
+
+
+def _given(model: Path, folder: Path) -> Path:
+    from tuner.engines.openvino import recipes
+
+    target = folder / "given.openvino"
+    recipes.make(model, target, {"weights": "given"})
+    return target
+
+
+def _wide(model: Path, folder: Path) -> Path:
+    from tuner.engines.openvino import widen
+
+    widen.make(model, folder / "f16.gguf", {})
+    return _given(folder / "f16.gguf", folder)

@@ -1,4 +1,4 @@
-"""The contract on a made-up model with the demo model's tokenizer, on each backend: it compiles fast."""
+"""The contract on a made-up graph with the small model's tokenizer, on each backend: it compiles fast."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.engines.contract import EngineContract
 
 
 @pytest.fixture(scope="module")
-def made_up_folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_up_folder(small_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Large enough that a long prompt takes longer than a token."""
     import openvino as ov
 
     from tuner.engines.openvino import tiny
 
     folder = tmp_path_factory.mktemp("made-up")
-    for path in demo_folder.glob("*tokenizer.*"):
+    for path in small_folder.glob("*tokenizer.*"):
         shutil.copyfile(path, folder / path.name)
     graph = tiny.model(layers=2, heads=8, inner=16384, vocabulary=512)
     ov.save_model(graph, folder / "openvino_model.xml")

@@ -28,7 +28,7 @@ def test_a_gguf_that_is_read_exactly_is_the_first_variant(exact_info: ModelInfo)
     assert (given.label, given.format, given.made_from) == ("gguf", "openvino", None)
     assert [(one.label, one.format, one.needs) for one in exact.chain] == [
         ("f16", "gguf", ("gguf",)),
-        ("f16", "openvino", ()),
+        ("f16", "openvino", ("gguf",)),
     ]
     assert [(one.label, one.made_from, one.needs) for one in integers] == [
         ("int8", exact, ("nncf",)),
@@ -48,6 +48,13 @@ def test_floats_are_their_own_reference(demo_info: ModelInfo) -> None:
     assert ENGINE.reference(floats).label == "gguf"
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_floats_that_the_reader_lacks_become_f16_first(demo_info: ModelInfo, kind: str) -> None:
+    floats = replace(demo_info, tensor_mix=((kind, 1000), ("f32", 10)) if kind != "f32" else (("f32", 1000),))
+    assert [one.label for one in ENGINE.recipes(floats)] == ["f16", "int8", "int4"]
+    assert [one.maker for one in ENGINE.reference(floats).chain] == ["tuner.engines.openvino.widen", None]
+
+
 def test_types_that_the_reader_lacks_are_dequantized_first(demo_info: ModelInfo) -> None:
     mixed = replace(demo_info, tensor_mix=(("q4_k", 1000), ("q5_0", 10)))
     assert [one.label for one in ENGINE.recipes(mixed)] == ["f16", "int8", "int4"]
@@ -57,7 +64,9 @@ def test_types_that_the_reader_lacks_are_dequantized_first(demo_info: ModelInfo)
 def test_a_hugging_face_folder_goes_through_a_gguf(demo_info: ModelInfo) -> None:
     folder = replace(demo_info, format="huggingface", tensor_mix=(("bf16", 1000),))
     first, *_rest = ENGINE.recipes(folder)
-    assert [one.maker for one in first.chain] == ["tuner.engines.conversion.to_gguf", None]
+    assert [one.maker for one in first.chain] == [
+        "tuner.engines.conversion.to_gguf", "tuner.engines.openvino.widen", None,
+    ]  # fmt: skip
 
 
 def test_a_folder_of_openvino_is_taken_as_it_is(demo_info: ModelInfo) -> None:

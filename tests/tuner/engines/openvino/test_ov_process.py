@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from probes.machine import Machine
-from tests.support import builds
 from tuner import engines, process
 from tuner.engines.openvino.describe import OpenVino
 from tuner.measurement.availability import availability
@@ -119,11 +118,10 @@ def test_a_maker_says_why_in_one_line(tmp_path: Path) -> None:
     assert ending.log_tail.splitlines()[-1]
 
 
-def test_the_source_is_left_alone(demo_folder: Path) -> None:
+def test_the_source_is_left_alone(small_folder: Path) -> None:
     """The reader writes beside what it reads: not beside the user's file."""
-    beside = {path.name for path in builds.demo_model().parent.iterdir()}
-    assert not any(name.startswith("openvino_") for name in beside)
-    assert sorted(path.name for path in demo_folder.iterdir()) == [
+    assert [path.name for path in (small_folder.parent / "source").iterdir()] == ["q8_0.gguf"]
+    assert sorted(path.name for path in small_folder.iterdir()) == [
         "cputune.json", "openvino_detokenizer.bin", "openvino_detokenizer.xml", "openvino_model.bin",
         "openvino_model.xml", "openvino_tokenizer.bin", "openvino_tokenizer.xml",
     ]  # fmt: skip
