@@ -96,7 +96,7 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def _command(name: str, command: Any) -> str:
     arguments = [p for p in command.params if not p.opts[0].startswith("-")]
-    options = [p for p in command.params if p not in arguments]
+    options = [p for p in command.params if p not in arguments and not p.hidden]
     shown = [p.metavar or p.name.upper() for p in arguments]
     parts = [f"### `{' '.join([name, *shown])}`\n", f"{command.help.strip()}\n"]
     rows = [(_code(label), _help(p)) for label, p in zip(shown, arguments, strict=True)]

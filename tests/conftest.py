@@ -36,8 +36,8 @@ def postgres_url(postgres_server: Path) -> Iterator[str]:
         yield place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests: Playwright bears no second one in a process."""
+    """One Chromium for a module: as long as it runs, this thread has Playwright's event loop and no other."""
     with browsers.browser() as running:
         yield running

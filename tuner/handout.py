@@ -65,6 +65,7 @@ def remarks(profile: ProfileRecord) -> tuple[str, ...]:
     """What stands above an export."""
     claim = ""
     if profile.speedup is not None and str(profile.status) != "no_gain":
-        claim = f", {profile.speedup.estimate:.2f}x the speed of the default ({profile.status})"
+        load = ", measured under load" if profile.conditions == "loaded" else ""
+        claim = f", {profile.speedup.estimate:.2f}x the speed of the default ({profile.status}{load})"
     made = profile.created_at.date().isoformat()
     return (f"cputune profile {profile.id} of {made}, {profile.workload.name}{claim}",)

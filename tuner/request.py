@@ -208,8 +208,8 @@ def objective_metric(text: str) -> str:
 def parse_limit(text: str) -> Limit:
     """A limit such as "ttft_ms<=100" or "itl_ms.p95 <= 20".
 
-    Raises UsageError for another form, an unknown metric (with the nearest one) and a value that is no
-    finite number.
+    Raises UsageError for another form, an unknown metric (with the nearest one), a value that is no finite
+    number, and one that nothing could keep.
     """
     match = re.fullmatch(r"\s*([^<>=\s]+)\s*(<=|>=)\s*(\S+)\s*", text)
     if match is None:
@@ -226,6 +226,8 @@ def parse_limit(text: str) -> Limit:
         value = math.nan
     if not math.isfinite(value):
         raise UsageError(f"limit '{text}': '{number}' is not a number; write it like {metric}{operator}100")
+    if operator == "<=" and value < 0:
+        raise UsageError(f"limit '{text}': nothing keeps it, since no metric is below 0; give a value above")
     return Limit(metric.removesuffix(".p50"), cast("Literal['<=', '>=']", operator), value)
 
 

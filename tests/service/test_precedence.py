@@ -47,13 +47,16 @@ def test_a_child_stands_still_with_all_that_it_started_in_whatever_session():
         try:
             wait_for(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 2)
             stopping.stop(child.pid)
-            assert states(child.pid) == {"stopped"}
+            # The signal is sent, and takes effect in a moment.
+            wait_for(lambda: states(child.pid) == {"stopped"})
             stopping.go_on()
             wait_for(lambda: "stopped" not in states(child.pid))
         finally:
             stopping.close()
             for one in psutil.Process(child.pid).children(recursive=True):
                 one.kill()
+            # A stopped one would be waited for without an end.
+            child.kill()
 
 
 ELAPSED = """
@@ -118,7 +121,8 @@ def test_s08_a_search_stands_still_while_a_request_is_answered_and_loses_no_time
         next(answered)
         assert busy.client.get(path).json()["is_stopped"]
         assert busy.state.jobs.pid is not None
-        assert states(busy.state.jobs.pid) == {"stopped"}
+        pid = busy.state.jobs.pid
+        wait_for(lambda: states(pid) == {"stopped"})
         list(answered)
     wait_for(lambda: not busy.client.get(path).json()["is_stopped"])
     with busy.client.stream("GET", f"{path}/events") as response:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tuner import process
@@ -35,19 +35,20 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
     )
 
 
-def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+def begin(*arguments: str, closed: Collection[int] = (), **options: Any) -> subprocess.Popen[str]:
     """Start the program with its output on pipes, and with SIGINT as a terminal's foreground has it.
 
-    Where the tests run in a shell's background, SIGINT is ignored, and a child would inherit that.
+    Where the tests run in a shell's background, SIGINT is ignored, and a child would inherit that. `closed`
+    are the streams that it does not have.
     """
     fitting = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
 
-    def heed_interrupts() -> None:
+    def set_up() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in closed:
+            os.close(number)
 
-    return subprocess.Popen(
-        argv(*arguments), env=environment(), text=True, preexec_fn=heed_interrupts, **fitting
-    )
+    return subprocess.Popen(argv(*arguments), env=environment(), text=True, preexec_fn=set_up, **fitting)
 
 
 def loaded_by(*arguments: str) -> set[str]:

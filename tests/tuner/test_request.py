@@ -114,6 +114,7 @@ def test_a_limit_is_understood(text, limit):
         ("ttft_ms<=nan", ("nan", "not a number")),
         ("ttft_ms<=inf", ("inf", "not a number")),
         ("ttft_ms<=ten", ("ten", "not a number")),
+        ("peak_rss_mib<=-4", ("peak_rss_mib<=-4", "nothing keeps it")),
     ],
 )
 def test_a_limit_that_is_not_understood_says_why(text, parts):

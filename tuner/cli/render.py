@@ -132,8 +132,11 @@ def conclusion(document: Document) -> list[str]:
         lines.append(f"It ended with time left: {document['ended']}.")
     trials = document["trials"]
     counted = ", ".join(f"{count} {name}" for name, count in trials.items() if count)
-    is_shape = document["model"]["source"].startswith("shape:")
-    judged = "not measured, since the weights are random" if is_shape else "relative to your file"
+    judged = "relative to your file"
+    if document["model"]["source"].startswith("shape:"):
+        judged = "not measured, since the weights are random"
+    elif "kl_divergence" not in document["best"]["metrics"]:
+        judged = "not measured"
     lines.append(
         f"Trials: {counted or 'none'}; {document['dropped_rounds']} rounds dropped;"
         f" {document['elapsed_s']:.0f} s; quality is {judged}."
@@ -191,15 +194,15 @@ def speedup_line(status: str, speedup: Document, baseline: str = "the default") 
     if status == "no_gain" and not pairs:
         end = "keep it" if is_own else "it is published as it is"
         return f"{baseline[0].upper()}{baseline[1:]} is the best that was found; {end}."
-    few = f"too few for a claim, {FEWEST_FOR_A_CLAIM} are needed; "
-    claim = {
-        "confirmed": "confirmed",
-        "provisional": "provisional",
-        "no_gain": f"{few if pairs < FEWEST_FOR_A_CLAIM else 'no gain shown, '}"
-        + ("keep it" if is_own else "the default is published"),
-    }[status]
+    few = f"; {FEWEST_FOR_A_CLAIM} are needed for a claim"
     interval = f"{speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %"
-    return f"{speedup['ratio']:.2f}x the speed of {baseline} ({interval}, {pairs} pairs; {claim})."
+    if status == "no_gain":
+        end = f"keep {baseline}" if is_own else "the default is published"
+        return (
+            f"No gain is shown: {end}. What came next reached {speedup['ratio']:.2f}x its speed"
+            f" ({interval}, {pairs} pairs{few if pairs < FEWEST_FOR_A_CLAIM else ''})."
+        )
+    return f"{speedup['ratio']:.2f}x the speed of {baseline} ({interval}, {pairs} pairs; {status})."
 
 
 def comparison_report(document: Document) -> None:

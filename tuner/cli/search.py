@@ -49,7 +49,10 @@ def search(
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="How long it may take, like 60s or 5m [default: 5m].")
+        str | None,
+        typer.Option(
+            help="How long it may take, like 60s or 5m; three pairs confirm whatever it says [default: 5m]."
+        ),
     ] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Stop searching after so many trials.")] = None,
     engines: Annotated[

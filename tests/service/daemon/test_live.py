@@ -77,10 +77,11 @@ def test_what_somebody_tries_by_hand_is_not_heard(simulated: Served):
     settings = state.settings
     state.on_request = lambda: heard.append
     try:
-        for profile in ("p-1", "default"):
+        for number, profile in enumerate(("p-1", "default"), start=1):
             state.settings = settings.model_copy(update={"profile": profile})
             simulated.text()
-        wait_for(lambda: len(heard) == 2)
+            # A request ends a moment after its answer.
+            wait_for(lambda number=number: len(heard) == number)
     finally:
         state.on_request, state.settings = None, settings
     assert [end is not None for end in heard] == [False, True]

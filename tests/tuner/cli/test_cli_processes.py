@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from profiles.records import StudyStatus
 from profiles.vocabulary import TrialStatus
 from tests.support.commands import begin, command
@@ -105,6 +107,13 @@ def test_a_reader_that_goes_away_is_no_error(flow_after: Flow):
     os.close(writing)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (1, "")
+
+
+@pytest.mark.parametrize("call", [("history",), ("history", "--json"), ("models", "list"), ("engines",)])
+def test_a_closed_stdout_hides_what_is_printed_and_nothing_else(flow_after: Flow, call: tuple[str, ...]):
+    process = begin(*call, closed=(1,))
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
 
 
 def test_d02_eight_commands_that_start_together_on_nothing_all_succeed(flow: Flow):
