@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from profiles.bundle import Document
     from profiles.store.taken import Taken
 
-__all__ = ["Store", "default_path", "is_alive", "owner_token"]
-
-
-def default_path(home: Path) -> Path:
-    """The SQLite database of a data folder."""
-    return home / "cputune.sqlite3"
+__all__ = ["Store", "is_alive", "owner_token"]
 
 
 class Store(Catalog, Studies, Trials, Comparisons, Published, Promotions):

@@ -21,7 +21,7 @@ from store_examples import DEFAULT, MACHINE, MODEL, SPEC, in_child, start_child,
 from profiles import migrations
 from profiles.errors import SchemaTooNewError, StoreError
 from profiles.records import UNKNOWN_ENGINE, StudyRecord
-from profiles.store import Store, database, default_path, owner_token, schema
+from profiles.store import Store, database, owner_token, schema
 from profiles.tables import PREFIX, Table
 from profiles.vocabulary import TrialStatus
 
@@ -68,7 +68,7 @@ def test_path_text_and_url_name_the_same_file(path: Path, form: str) -> None:
 
 
 def test_odd_characters_in_the_path_are_just_characters(tmp_path: Path) -> None:
-    path = default_path(tmp_path / "50% of ?#{x} ü")
+    path = tmp_path / "50% of ?#{x} ü" / "cputune.sqlite3"
     Store.open(path).close()
     assert path.exists()
 

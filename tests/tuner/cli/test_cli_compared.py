@@ -11,17 +11,18 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from profiles.records import CHECK_SPACE, COMPARISON_SPACE
-from profiles.store import Store, default_path, owner_token
+from profiles.store import Store, owner_token
 from profiles.vocabulary import WORKLOADS, Interval
 from tests.profiles.store_examples import DEFAULT, FAST, MACHINE, MODEL, SPEC
 from tuner.cli.documents import schemas
 from tuner.cli.main import run
+from tuner.home import Home
 
 
 @pytest.fixture
 def store(home: Path) -> Iterator[Store]:
     """One that a search and a user have each compared in."""
-    with Store.open(default_path(home)) as store:
+    with Store.open(Home(home).database) as store:
         store.save_machine(MACHINE, "box")
         store.save_model(MODEL, "x.gguf", "tiny")
         searched = store.open_study(SPEC, owner_token())

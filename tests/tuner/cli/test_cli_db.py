@@ -13,12 +13,13 @@ import pytest
 
 from profiles.migrations import LATEST
 from profiles.records import StudyStatus
-from profiles.store import Store, default_path, owner_token
+from profiles.store import Store, owner_token
 from profiles.vocabulary import Config, TrialStatus
 from tests.support.commands import begin, command, loaded_by
 from tests.support.flow import Flow
 from tests.support.kills import FORK_SERVER
 from tuner.cli.main import run
+from tuner.home import Home
 from tuner.search.record import refresh_index
 from tuner.search.recorded import recorded
 
@@ -134,7 +135,7 @@ def test_rows_that_refer_to_none_end_with_1(flow_after: Flow, db: Call):
 
 
 def test_an_old_schema_is_said_and_left(home: Path, db: Call, monkeypatch: pytest.MonkeyPatch):
-    Store.open(default_path(home)).close()
+    Store.open(Home(home).database).close()
     monkeypatch.setattr("profiles.migrations.LATEST", "9999")
     code, found = findings(db)
     assert (code, list(found)) == (0, ["schema"])
@@ -146,7 +147,7 @@ def test_nothing_to_work_on_is_one_line(home: Path, db: Call, name: str):
     code, out, err = db(name)
     assert (code, out) == (3, "")
     assert "no database of cputune" in err
-    assert not default_path(home).exists()
+    assert not Home(home).database.exists()
 
 
 def test_a_check_loads_no_optuna(flow_after: Flow):
@@ -196,7 +197,7 @@ def test_a_backup_has_a_name_of_its_own_and_never_replaces(flow_after: Flow, db:
 
 def test_d05_an_upgrade_says_where_the_old_one_is(home: Path, db: Call, monkeypatch: pytest.MonkeyPatch):
     home.mkdir()
-    with closing(sqlite3.connect(default_path(home))) as connection:
+    with closing(sqlite3.connect(Home(home).database)) as connection:
         connection.executescript(FIXTURE.read_text())
     code, out, _ = db("upgrade")
     done, _, kept = out.removesuffix(".\n").partition("; the old one is kept as ")
@@ -209,13 +210,13 @@ def test_d05_an_upgrade_says_where_the_old_one_is(home: Path, db: Call, monkeypa
 
 @pytest.mark.parametrize("name", ["check", "backup", "upgrade", "export"])
 def test_d05_a_newer_schema_is_refused_untouched(home: Path, db: Call, name: str):
-    Store.open(default_path(home)).close()
-    sql(default_path(home), "UPDATE cputune_alembic_version SET version_num = '9999'")
-    before = default_path(home).read_bytes()
+    Store.open(Home(home).database).close()
+    sql(Home(home).database, "UPDATE cputune_alembic_version SET version_num = '9999'")
+    before = Home(home).database.read_bytes()
     code, out, err = db(name)
     assert (code, out) == (1, "")
     assert "has schema 9999, left untouched" in err
-    assert default_path(home).read_bytes() == before
+    assert Home(home).database.read_bytes() == before
 
 
 # --- export and import ---------------------------------------------------------------------------
@@ -282,7 +283,7 @@ def test_a_machine_comes_from_what_probe_prints(home: Path, db: Call, tmp_path: 
     probed = tmp_path / "machine.json"
     probed.write_text(command("probe", "--json").stdout)
     assert db("import", str(probed))[:2] == (0, "Added: 1 machine.\n")
-    with Store.open(default_path(home)) as store:
+    with Store.open(Home(home).database) as store:
         assert len(store.machines()) == 1
 
 
@@ -321,7 +322,7 @@ def test_what_is_damaged_is_refused_before_anything_is_stored(
     assert (code, out) == (2, "")
     assert expected in err
     assert len(err.splitlines()) == 1
-    assert not default_path(home).exists()
+    assert not Home(home).database.exists()
 
 
 def test_a_bundle_that_was_cut_off_stores_nothing(flow_after: Flow, db: Call, tmp_path: Path, elsewhere: str):

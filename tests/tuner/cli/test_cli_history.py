@@ -9,10 +9,11 @@ import pytest
 
 from probes.machine import Machine
 from profiles.records import Promotion, PromotionAction, StudyRecord, StudySpec, StudyStatus
-from profiles.store import Store, default_path, owner_token
+from profiles.store import Store, owner_token
 from profiles.vocabulary import WORKLOADS, ModelInfo, Objective
 from tests.support.commands import command
 from tuner.cli.main import run
+from tuner.home import Home
 
 SPEC = StudySpec(
     fingerprint="f00d" * 8,
@@ -34,7 +35,7 @@ MODEL = ModelInfo(
 
 @pytest.fixture
 def store(home: Any) -> Iterator[Store]:
-    with Store.open(default_path(home)) as store:
+    with Store.open(Home(home).database) as store:
         for fingerprint, name in ((SPEC.fingerprint, "box"), ("beef" * 8, "other-box")):
             document = {"schema_version": 1, "fingerprint": fingerprint}
             store.save_machine(Machine.from_json(document), name)
