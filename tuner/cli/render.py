@@ -194,13 +194,13 @@ def speedup_line(status: str, speedup: Document, baseline: str = "the default") 
     if status == "no_gain" and not pairs:
         end = "keep it" if is_own else "it is published as it is"
         return f"{baseline[0].upper()}{baseline[1:]} is the best that was found; {end}."
-    few = f"; {FEWEST_FOR_A_CLAIM} are needed for a claim"
     interval = f"{speedup['low']:.2f} to {speedup['high']:.2f} at {100 * speedup['confidence']:.1f} %"
     if status == "no_gain":
         end = f"keep {baseline}" if is_own else "the default is published"
+        few = f"{pairs} pairs are too few for a claim, {FEWEST_FOR_A_CLAIM} are needed"
         return (
-            f"No gain is shown: {end}. What came next reached {speedup['ratio']:.2f}x its speed"
-            f" ({interval}, {pairs} pairs{few if pairs < FEWEST_FOR_A_CLAIM else ''})."
+            f"{few if pairs < FEWEST_FOR_A_CLAIM else 'No gain is shown'}: {end}."
+            f" What came next reached {speedup['ratio']:.2f}x its speed ({interval}, {pairs} pairs)."
         )
     return f"{speedup['ratio']:.2f}x the speed of {baseline} ({interval}, {pairs} pairs; {status})."
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.flow import Flow
 from tuner.cli.main import run
-from tuner.cli.render import conclusion
+from tuner.cli.render import conclusion, speedup_line
 from tuner.engines import BUILT_IN
 
 Json = Callable[..., dict[str, Any]]
@@ -121,3 +121,16 @@ def test_a_note_is_one_line_however_long(flow: Flow, quick_quality: Any, capsys)
     out = capsys.readouterr()
     assert json.loads(out.out)["status"] == "no_gain"
     assert any("CPUs" in line and line.endswith("simulated 1") for line in out.err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("pairs", "begin"),
+    [(3, "3 pairs are too few for a claim, 5 are needed: "), (8, "No gain is shown: ")],
+)
+def test_where_no_gain_is_claimed_that_comes_first_and_why(pairs: int, begin: str):
+    speedup = {"ratio": 1.94, "low": 1.85, "high": 1.97, "confidence": 0.75, "pairs": pairs}
+    assert speedup_line("no_gain", speedup) == (
+        f"{begin}the default is published."
+        f" What came next reached 1.94x its speed (1.85 to 1.97 at 75.0 %, {pairs} pairs)."
+    )
+    assert f"{begin}keep your command." in speedup_line("no_gain", speedup, "your command")
