@@ -39,7 +39,7 @@ def carried_over(
     never above those here. Without `there` they are only cut. *batch*: the nearest value that is described
     here, *kv* and *weights*: kept where described, else the default. *placement*: kept where this machine has
     such a place, else the default, and dropped where nothing is to be placed. Settings that are not described
-    are dropped. The lines tell every change.
+    are dropped. The lines tell every change with its reason.
     """
     by_name: Mapping[str, Described] = {setting.name: setting for setting in described}
     settings: dict[str, Setting] = {}
@@ -49,34 +49,37 @@ def carried_over(
         if setting is None:
             changes.append(f"{name} {_shown(value)} is dropped: it is no choice here")
             continue
-        settings[name] = _brought(setting, value, there, here)
+        settings[name], why = _brought(setting, value, there, here)
         if settings[name] != value:
-            changes.append(f"{name} {_shown(value)} -> {_shown(settings[name])}")
+            changes.append(f"{name} {_shown(value)} -> {_shown(settings[name])} ({why})")
     return Config.of(config.engine, config.variant, settings), tuple(changes)
 
 
-def _brought(setting: Described, value: Setting, there: Cpus | None, here: Cpus) -> Setting:
+def _brought(setting: Described, value: Setting, there: Cpus | None, here: Cpus) -> tuple[Setting, str]:
+    """The value here, and why it is that one."""
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if setting.role is Role.THREADS and is_count:
         return _threads(int(value), there, here)
     if value in setting.values or value == setting.default:
-        return value
+        return value, "as it is"
     numbers = [v for v in setting.values if isinstance(v, int) and not isinstance(v, bool)]
     if setting.role is Role.BATCH and is_count and numbers:
-        return min(numbers, key=lambda v: abs(math.log2(v / max(int(value), 1))))
-    return setting.default
+        nearest = min(numbers, key=lambda v: abs(math.log2(v / max(int(value), 1))))
+        return nearest, "the nearest choice here"
+    return setting.default, f"{_shown(value)} is no choice here"
 
 
-def _threads(count: int, there: Cpus | None, here: Cpus) -> int:
+def _threads(count: int, there: Cpus | None, here: Cpus) -> tuple[int, str]:
     if there is None:
-        wanted = count
+        wanted, why = count, ""
     elif count == there.cores and here.cores is not None:
-        wanted = here.cores
+        wanted, why = here.cores, "one for each core"
     elif count == there.usable:
-        wanted = here.usable
+        wanted, why = here.usable, "one for each CPU"
     else:
-        wanted = round(count * here.usable / there.usable)
-    return min(max(wanted, 1), here.usable)
+        wanted, why = round(count * here.usable / there.usable), "the same share of the CPUs"
+    kept = min(max(wanted, 1), here.usable)
+    return kept, why if kept == wanted and why else f"CPUs here: {here.usable}"
 
 
 def _shown(value: Setting) -> str:

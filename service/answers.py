@@ -119,13 +119,13 @@ def check_format(style: str) -> None:
 def written(service: ServiceState, profile: ProfileRecord, style: str) -> tuple[bytes, str]:
     """A profile as body and media type: the document itself, or what another program takes.
 
-    Raises what making the variant's file raises.
+    Makes nothing, beside streams: raises NotFoundError where the variant's file is not there.
     """
     if style == "json":
         return json.dumps(profile_document(profile)).encode(), "application/json"
     if style == "yaml":
         return dumps(profile_document(profile), "yaml").encode(), "text/yaml"
-    launch = launch_of(profile.id, service.home, ignore, storage=service.settings.storage)
+    launch = launch_of(profile.id, service.home, ignore, storage=service.settings.storage, makes=False)
     return write(launch, style).encode(), "text/plain"
 
 

@@ -82,7 +82,7 @@ class GenerateBody(BaseModel):
 
     model: Name | None = None
     n: int | None = Field(None, description="Only 1.")
-    stream: bool = False
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Tokens | None = None
     stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import threading
+from contextlib import suppress
 
+import psutil
 import uvicorn
 from fastapi import FastAPI
 
@@ -55,8 +58,8 @@ def run(app: FastAPI, settings: ServeSettings) -> None:
     with listening(settings.host, settings.port) as listener:
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-        # Uvicorn raises the signal that ended it once more, for whoever was there before.
-        before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+        # Uvicorn raises the signal that ended it once more when it is done, for whoever was there before.
+        before = {number: signal.signal(number, _let_go) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             Server(app).run(sockets=[listener])
         finally:
@@ -83,5 +86,17 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _ignore(number: int, frame: object) -> None:
+def _let_go(number: int, frame: object) -> None:
+    """Everything has ended but threads of the pool, and the process ends after them."""
     del number, frame
+    threading.Thread(target=_end_children, name="ending", daemon=True).start()
+
+
+def _end_children() -> None:
+    """Until the process ends, end the programs that threads wait for: an engine that is looked at, a variant
+    that is being made, what they would begin next."""
+    this, pause = psutil.Process(), threading.Event()
+    while not pause.wait(0.05):
+        for child in this.children():
+            with suppress(psutil.NoSuchProcess):
+                child.kill()

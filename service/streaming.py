@@ -184,16 +184,14 @@ class Answer(Response):
     async def _send_events(self, send: Send) -> None:
         """A request that fails before anything was sent gets a status of its own; later, an error event."""
         events = _Events(send)
+        opening = self._form.opening()
         before, after = self._form.piece_parts()
         try:
-            piece = await self._first(events)
-            event = before + json.dumps(piece).encode() + after if piece else b""
-            await events.write(self._form.opening() + event)
-            while self._stream.end is None:
-                async for piece in self._stream:
-                    await events.write(before + json.dumps(piece).encode() + after)
+            while (piece := await self._next(events)) is not None:
+                await events.write(opening + before + json.dumps(piece).encode() + after)
+                opening = b""
             end = self._end()
-            tail = self._form.closing(end, timings_of(self._stream, end))
+            tail = opening + self._form.closing(end, timings_of(self._stream, end))
         except RequestError as error:
             if not events.began:
                 await _send_whole(send, int(error.status), error.body(), error.headers())
@@ -201,15 +199,18 @@ class Answer(Response):
             tail = _event(error.body())
         await events.write(tail + DONE, more=False)
 
-    async def _first(self, events: _Events) -> str | None:
-        """The first piece, or None where the answer ends without one; keeps the connection alive."""
-        first = asyncio.ensure_future(anext(self._stream, None))
-        try:
-            while not (await asyncio.wait({first}, timeout=KEEP_ALIVE_S))[0]:
+    async def _next(self, events: _Events) -> str | None:
+        """The next piece, None at the end; keeps the connection alive until it comes.
+
+        Not only a request's own prompt takes long: engines that compute one sequence at a time let all wait
+        for another's.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_S):
+                    return await anext(self._stream, None)
+            except TimeoutError:
                 await events.write(KEEP_ALIVE)
-            return first.result()
-        finally:
-            first.cancel()
 
     def _end(self) -> End:
         if self._stream.end is None:

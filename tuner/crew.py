@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 
 from profiles.records import Measurement as MeasurementKey
@@ -200,7 +201,7 @@ class Crew:
 
     def outcome(self, baseline: Estimate, leaders: list[Estimate], decided: Decided) -> Outcome:
         """What the search came to."""
-        return Outcome(
+        found = Outcome(
             baseline=baseline.config,
             best=decided.best,
             runners_up=tuple(e for e in leaders if e.config not in (decided.best, baseline.config)),
@@ -219,7 +220,6 @@ class Crew:
             front=tuple((e.config, self._by_short_rounds(e)) for e in self.finder.front()),
             policies=tuple(self.policies.tried),
             engines=self.finder.of_each_engine() if len(self._space.engines) > 1 else (),
-            reference=self._reference(decided),
             pareto=self._pareto() if len(self._space.engines) > 1 else (),
             nearest=nearest(
                 self._request.limits,
@@ -230,6 +230,7 @@ class Crew:
                 ),
             ),
         )
+        return replace(found, reference=self._reference(found.published))
 
     def _pareto(self) -> tuple[tuple[Config, Metrics], ...]:
         """What nothing betters in speed, memory and quality at once, the fastest first."""
@@ -243,13 +244,13 @@ class Crew:
         standing = pareto_front([values for *_, values in known], ("minimize",) * 3)
         return tuple((known[place][0].config, known[place][1]) for place in sorted(standing))
 
-    def _reference(self, decided: Decided) -> tuple[Config, float] | None:
-        """The reference engine as it comes, and its cost over that of the best; None where not measured."""
+    def _reference(self, published: Config) -> tuple[Config, float] | None:
+        """The reference engine as it comes, and its cost over that of the answer; None where not measured."""
         if REFERENCE not in (part.engine.name for part in self._space.engines):
             return None
         config = self._space.default(REFERENCE)
-        own, best = (self.finder.ledger.estimate(one) for one in (config, decided.best))
-        return (config, own.cost / best.cost) if own and best else None
+        own, answer = (self.finder.ledger.estimate(one) for one in (config, published))
+        return (config, own.cost / answer.cost) if own and answer else None
 
     def _by_short_rounds(self, estimate: Estimate) -> Metrics:
         """The metrics of a configuration by the search's own rounds, so that all of a front have the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 
 from probes.machine import probe
 from profiles.errors import NotFoundError
@@ -18,19 +19,29 @@ from tuner.request import SearchRequest, quality_named
 from tuner.setup import open_workshop
 
 
-def launch_of(wanted: str, home: Home, observer: Observer, *, storage: str | None = None) -> Launch:
-    """The launch of a profile on this machine; its variant is made where it is not in the cache.
+def launch_of(
+    wanted: str, home: Home, observer: Observer, *, storage: str | None = None, makes: bool = True
+) -> Launch:
+    """The launch of a profile on this machine.
 
-    `storage` is the database's URL or path; None for the data folder's own.
+    `storage` is the database's URL or path; None for the data folder's own. A variant that is not in the
+    cache is made, or refused without `makes`.
 
-    Raises NotFoundError for an unknown profile or a model that is no longer registered, and what opening
-    model and engine raises.
+    Raises NotFoundError for an unknown profile, a model that is no longer registered or a refused variant,
+    and what opening model and engine raises.
     """
     with known_store(home, storage) as store:
         profile = store.profile(wanted)
         with closing(open_workshop(as_search(store, profile), probe(), store, home, observer)) as shop:
-            path = str(shop.path(profile.config).absolute())
-            return Launch.of(profile.config, path, profile.workload, shop.machine, remarks(profile))
+            config = profile.config
+            if not makes and not shop.is_made(config.engine, config.variant):
+                raise NotFoundError(
+                    f"{config.variant} of {shop.model.name}, which {profile.id} runs on, is not made here",
+                    hint=f"make it: cputune models prepare {quote(shop.model.name)}"
+                    f" --variants {quote(config.variant)} --engines {config.engine}",
+                )
+            path = str(shop.path(config).absolute())
+            return Launch.of(config, path, profile.workload, shop.machine, remarks(profile))
 
 
 def as_search(store: Store, profile: ProfileRecord) -> SearchRequest:

@@ -52,7 +52,7 @@ class Outcome:
     pareto: tuple[tuple[Config, Metrics], ...] = ()
     """With several engines: what nothing betters in speed, memory and quality at once."""
     reference: tuple[Config, float] | None = None
-    """The reference engine as it comes, and its cost over the best's, by the search's own rounds."""
+    """The reference engine as it comes, and its cost over that of the answer, by the search's own rounds."""
     front: tuple[tuple[Config, Metrics], ...] = ()
     """With two objectives: what no other one betters in both, by the search's own rounds."""
 

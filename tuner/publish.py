@@ -112,7 +112,7 @@ def _of_engine(shop: Workshop, judge: QualityJudge, outcome: Outcome, one: Engin
         "best": best and _by_rounds(shop, judge, outcome, best),
         "is_judged": one.is_judged,
         "over_best": one.over_best,
-        "lost": one.lost,
+        "lost": one.lost if outcome.is_infeasible else one.lost_to(outcome.published.engine),
     }
 
 
@@ -123,7 +123,7 @@ def _by_rounds(shop: Workshop, judge: QualityJudge, outcome: Outcome, estimate: 
 
 
 def _reference(shop: Workshop, judge: QualityJudge, outcome: Outcome) -> dict[str, Any] | None:
-    """The reference engine as it comes; `ratio` is the best's speed over its, by the search's own rounds."""
+    """The reference engine as it comes; `ratio` is the answer's speed over its, by the search's rounds."""
     if outcome.reference is None:
         return None
     config, ratio = outcome.reference

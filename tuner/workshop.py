@@ -111,6 +111,15 @@ class Workshop:
         """Why a variant can't be made here: the packages that it takes; None when it can."""
         return self._cache.lacking(engine, self.model, recipe, self.build(engine.name))
 
+    def is_made(self, engine: str, label: str) -> bool:
+        """Whether a variant is there without being made."""
+        description = self.engine(engine)
+        recipe = next((r for r in self._recipes(description) if r.label == label), None)
+        if recipe is None:
+            return False
+        build = self.build(engine)
+        return recipe.is_source or self._cache.path(description, self.model, recipe, build).exists()
+
     def path(self, config: Config) -> Path:
         """The file or folder that a configuration runs on."""
         return self.variant(config.engine, config.variant).path

@@ -67,6 +67,7 @@ class Published(Verbs):
         fingerprint: str | None = None,
         model_digest: str | None = None,
         workload: Workload | None = None,
+        workload_name: str | None = None,
         study_id: str | None = None,
         limit: int | None = None,
         offset: int = 0,
@@ -79,6 +80,8 @@ class Published(Verbs):
             query = query.where(ProfileRow.model_digest == model_digest)
         if workload is not None:
             query = query.where(ProfileRow.workload_key == workload_key(workload))
+        if workload_name is not None:
+            query = query.where(col(ProfileRow.workload)["name"].as_string() == workload_name)
         if study_id is not None:
             query = query.where(ProfileRow.study_id == study_id)
         return self._read(query)

@@ -13,6 +13,7 @@ from profiles.store.verbs import (
     ambiguous,
     documents,
     existing,
+    has_status,
     limits_of,
     moment,
     new_id,
@@ -82,6 +83,7 @@ class Studies(Verbs):
         model_digest: str | None = None,
         workload: Workload | None = None,
         workload_name: str | None = None,
+        status: StudyStatus | None = None,
         searches_only: bool = False,
         limit: int | None = None,
         offset: int = 0,
@@ -100,6 +102,8 @@ class Studies(Verbs):
         if searches_only:
             query = query.where(col(StudyRow.space_hash).not_in((COMPARISON_SPACE, CHECK_SPACE)))
         with self._database.reading() as session:
+            if status is not None:
+                query = query.where(has_status(session, StudyRow, (status,)))
             return tuple(study_record(row) for row in session.exec(query))
 
     def trial_counts(self, study_ids: Sequence[str]) -> dict[str, dict[TrialStatus, int]]:

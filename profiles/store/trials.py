@@ -6,13 +6,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
-from sqlalchemy import ColumnElement, exists
-from sqlmodel import Session, and_, col, func, or_, select
+from sqlalchemy import exists
+from sqlmodel import Session, col, func, select
 
 from profiles.errors import StoreError
 from profiles.records import Conditions, Measurement, TrialRecord, workload_identity
 from profiles.store.owner import is_alive
-from profiles.store.verbs import Verbs, existing, finite, moment, now
+from profiles.store.verbs import Verbs, existing, finite, has_status, moment, now
 from profiles.tables import MeasurementRow, RoundRow, StudyRow, TrialRow
 from profiles.vocabulary import Config, RoundSamples, Setting, TrialStatus
 
@@ -128,7 +128,7 @@ class Trials(Verbs):
         query = select(TrialRow).where(TrialRow.study_id == study_id).order_by(col(TrialRow.number))
         with self._database.reading() as session:
             if statuses is not None:
-                query = query.where(_status_is_among(session, study_id, statuses))
+                query = query.where(has_status(session, TrialRow, statuses, TrialRow.study_id == study_id))
             return tuple(trial_record(row) for row in session.exec(query.limit(limit).offset(offset)))
 
     def add_rounds(
@@ -181,20 +181,6 @@ class Trials(Verbs):
         query = select(RoundRow).where(RoundRow.trial_id == trial_id).order_by(col(RoundRow.id))
         with self._database.reading() as session:
             return tuple(samples_of(row) for row in session.exec(query))
-
-
-def _status_is_among(
-    session: Session, study_id: str, statuses: Collection[TrialStatus]
-) -> ColumnElement[bool]:
-    running = col(TrialRow.status) == TrialStatus.RUNNING
-    owners = session.exec(select(TrialRow.owner).where(TrialRow.study_id == study_id, running).distinct())
-    living = [owner for owner in owners if is_alive(owner)]
-    asked: list[ColumnElement[bool]] = [col(TrialRow.status).in_(set(statuses) - {TrialStatus.RUNNING})]
-    if TrialStatus.RUNNING in statuses:
-        asked.append(and_(running, col(TrialRow.owner).in_(living)))
-    if TrialStatus.INTERRUPTED in statuses:
-        asked.append(and_(running, col(TrialRow.owner).not_in(living)))
-    return or_(*asked)
 
 
 def _add_rounds(

@@ -5,19 +5,21 @@ from __future__ import annotations
 import difflib
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlmodel import Session
+from sqlalchemy import ColumnElement
+from sqlmodel import Session, and_, col, or_, select
 
 from profiles.errors import NotFoundError
 from profiles.records import digest_of, workload_identity
 from profiles.store.database import Database
-from profiles.tables import Document, ProfileRow, StudyRow, Table
-from profiles.vocabulary import Interval, Limit, Objective, Quality, Workload
+from profiles.store.owner import is_alive
+from profiles.tables import Document, ProfileRow, StudyRow, Table, TrialRow
+from profiles.vocabulary import Interval, Limit, Objective, Quality, TrialStatus, Workload
 
 Row = TypeVar("Row", bound=Table)
 Value = TypeVar("Value")
@@ -43,6 +45,24 @@ def moment(text: str) -> datetime:
 def stored(time: datetime) -> str:
     """The inverse of `moment`."""
     return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def has_status(
+    session: Session, row: type[StudyRow] | type[TrialRow], statuses: Collection[str], *within: Any
+) -> ColumnElement[bool]:
+    """Whether rows have one of these statuses as they are read: what runs no more is interrupted.
+
+    `within` are the conditions that its owners are looked for under.
+    """
+    running = col(row.status) == TrialStatus.RUNNING
+    owners = session.exec(select(row.owner).where(running, *within).distinct())
+    living = [owner for owner in owners if is_alive(owner)]
+    asked: list[ColumnElement[bool]] = [col(row.status).in_(set(statuses) - {TrialStatus.RUNNING})]
+    if TrialStatus.RUNNING in statuses:
+        asked.append(and_(running, col(row.owner).in_(living)))
+    if TrialStatus.INTERRUPTED in statuses:
+        asked.append(and_(running, col(row.owner).not_in(living)))
+    return or_(*asked)
 
 
 def batches(values: Iterable[Value], size: int = 500) -> Iterator[list[Value]]:

@@ -54,6 +54,7 @@ class Here:
         self._service = service
         self._configuration = configuration
         self._pending: list[Promotion] = []
+        self._storing = asyncio.Lock()
         self._seen: Seen | None = None
         self._unread: str | None = None
         self._told = ""
@@ -149,7 +150,7 @@ class Here:
         ]
         return [*waiting, *stored]
 
-    def record(
+    async def record(
         self,
         question: tuple[str, str],
         action: PromotionAction,
@@ -158,7 +159,10 @@ class Here:
         reason: str,
         gain: Gain | None = None,
     ) -> None:
-        """Store a decision now, or as soon as the store can be written again."""
+        """Store a decision now, or as soon as the store can be written again.
+
+        It counts at once: `history` tells it before it is stored.
+        """
         self._pending.append(
             Promotion(
                 fingerprint=question[0],
@@ -171,27 +175,34 @@ class Here:
                 numbers=numbers(gain),
             )
         )
-        self._store_pending()
+        problem = await self._store_pending()
+        if problem is not None:
+            self._degrade(problem)
 
-    def _store_pending(self) -> None:
-        try:
-            while self._pending:
-                self._service.store.record_promotion(self._pending[0])
-                del self._pending[0]
-        except StoreError as error:
-            self._degrade(str(error))
+    async def _store_pending(self) -> str | None:
+        """Store what waits; why it can't be."""
+        # A store that is locked keeps its writers waiting for seconds, and no stream may wait with them.
+        async with self._storing:
+            try:
+                while self._pending:
+                    await asyncio.to_thread(self._service.store.record_promotion, self._pending[0])
+                    del self._pending[0]
+            except StoreError as error:
+                return str(error)
+        return None
 
-    def keep(self, memory: Memory) -> None:
+    async def keep(self, memory: Memory) -> None:
         """Write the side file and what could not be stored before: both work again, or it is degraded."""
-        was, self._service.degraded = self._service.degraded, None
-        if self._unread is not None:
-            self._degrade(self._unread)
+        problem = self._unread
         try:
-            side_file.save(self.memory_path, memory)
+            await asyncio.to_thread(side_file.save, self.memory_path, memory)
         except OSError as error:
-            self._degrade(f"{self.memory_path} can't be written: {error.strerror}")
-        self._store_pending()
-        if was is not None and self._service.degraded is None:
+            problem = f"{self.memory_path} can't be written: {error.strerror}"
+        problem = await self._store_pending() or problem
+        if problem is not None:
+            self._degrade(problem)
+        elif self._service.degraded is not None:
+            self._service.degraded = None
             self._told = ""
             log.info("no longer degraded: everything is stored")
 

@@ -44,7 +44,7 @@ class World(Protocol):
     def history(self, question: tuple[str, str]) -> Sequence[PromotionRecord]:
         """What was decided for machine and model, the last first."""
 
-    def record(
+    async def record(
         self,
         question: tuple[str, str],
         action: PromotionAction,
@@ -61,7 +61,7 @@ class World(Protocol):
     def live(self) -> dict[int, list[float]]:
         """Live latencies since the last call (`service.daemon.live.Live.take`)."""
 
-    def keep(self, memory: Memory) -> None:
+    async def keep(self, memory: Memory) -> None:
         """Remember it across restarts."""
 
     async def measure_set(self, running: str | None) -> Pairs:

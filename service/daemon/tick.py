@@ -68,7 +68,9 @@ class Watcher:
             self.running = history[0].running_id
         elif sight.known is not None:
             self.running = sight.known
-            self._record(PromotionAction.PROMOTED, None, "the best that was known when the daemon began")
+            await self._record(
+                PromotionAction.PROMOTED, None, "the best that was known when the daemon began"
+            )
         return self.running
 
     async def tick(self) -> list[Decision]:
@@ -86,12 +88,12 @@ class Watcher:
                 break
             log.info("%s", decision, extra={"action": str(decision.action), "profile": decision.profile})
             failure = await self._act(decision, sight)
-            self._world.keep(self.memory)
+            await self._world.keep(self.memory)
             if failure is not None:
                 self.last = Decision(Action.WAIT, f"{decision.action} failed: {failure}", decision.profile)
                 decisions.append(self.last)
                 break
-        self._world.keep(self.memory)
+        await self._world.keep(self.memory)
         return decisions
 
     async def follow(self) -> bool:
@@ -194,7 +196,7 @@ class Watcher:
         self.question = sight.circumstances.question
         if decision.profile is not None:
             # A rollback from the same configuration goes to what ran before both.
-            self._record(PromotionAction.PROMOTED, sight.previous if is_same else None, decision.reason)
+            await self._record(PromotionAction.PROMOTED, sight.previous if is_same else None, decision.reason)
         self.memory = self._anew(decision.profile)
         if is_same:
             # The search that found it measured it under what holds now.
@@ -203,7 +205,7 @@ class Watcher:
     async def _roll_back(self, decision: Decision, sight: Sight) -> None:
         given_up = self.running
         await self._run(decision.profile)
-        self._record(PromotionAction.ROLLED_BACK, given_up, decision.reason)
+        await self._record(PromotionAction.ROLLED_BACK, given_up, decision.reason)
         self.memory = replace(self._anew(decision.profile), accepted=sight.circumstances)
 
     async def roll_back(self, reason: str) -> None:
@@ -212,7 +214,7 @@ class Watcher:
             raise NotFoundError("the engine's defaults run: there is nothing before them")
         sight = await self._world.look(self.running, self.question)
         await self._roll_back(Decision(Action.ROLL_BACK, reason, sight.previous), sight)
-        self._world.keep(self.memory)
+        await self._world.keep(self.memory)
 
     async def _run(self, profile: str | None) -> None:
         async with self._swapping:
@@ -285,21 +287,21 @@ class Watcher:
             return
         reason = f"{decision.reason}; {promotion.words(gain, self.rules.least_gain)}"
         if not promotion.is_promoted(gain, self.rules.least_gain):
-            self._record(PromotionAction.REFUSED, candidate, reason, gain)
+            await self._record(PromotionAction.REFUSED, candidate, reason, gain)
             return
         before = joined(self.memory.live_reference, self.memory.window)
         await self._run(candidate)
-        self._record(PromotionAction.PROMOTED, running, reason, gain)
+        await self._record(PromotionAction.PROMOTED, running, reason, gain)
         _, reference = self._world.origin(candidate)
         trial = Trial(before) if before else None
         self.memory = replace(self.memory.begun_anew(sight.circumstances, reference), trial=trial)
 
-    def _record(
+    async def _record(
         self, action: PromotionAction, other: str | None, reason: str, gain: Gain | None = None
     ) -> None:
         assert self.question is not None
         log.info("%s: %s", action, reason, extra={"profile": self.running, "other": other})
-        self._world.record(self.question, action, self.running, other, reason, gain)
+        await self._world.record(self.question, action, self.running, other, reason, gain)
 
 
 def learned(reference: Values, values: Values) -> tuple[dict[int, list[float]], dict[int, list[float]]]:

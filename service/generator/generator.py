@@ -118,7 +118,7 @@ class Generator:
     def adopt(self, stream: Stream) -> None:
         """Queue the stream of another generator that has not begun there, however full the queue is."""
         stream.cancel = lambda: self._cancel(stream.key)
-        stream.profile = self.serving.profile.id if self.serving.profile else None
+        stream.serving = self.serving
         self._waiting.append(stream)
         self._on_load()
         self._dispatch()

@@ -20,7 +20,12 @@ log = logging.getLogger(__name__)
 CLOSE_S = 2.0
 """What a worker gets to free its engine."""
 STALLED_S = 120.0
-"""A worker that computes and says nothing for so long is taken for hung; it speaks after every batch."""
+"""A worker that has a request, stands still and says nothing for so long is taken for hung: it speaks after
+every batch."""
+SILENT_S = 480.0
+"""The same where it works: on a slow machine one batch of a long prompt takes minutes."""
+WORKS = 0.1
+"""CPUs; a worker that uses less stands still."""
 START_S = 900.0
 """What a worker gets to load its model."""
 BACKOFF_S = (0.0, 1.0, 5.0, 15.0, 30.0)
@@ -177,11 +182,15 @@ class Keeper:
 
     async def _watch(self, link: Link) -> None:
         """End a worker that hangs: then it is as one that died."""
-        self._heard_s = time.monotonic()
+        self._heard_s = looked_s = time.monotonic()
+        used_s = link.cpu_s()
         while True:
             await asyncio.sleep(STALLED_S / 4)
-            limit_s = STALLED_S if self.state is State.READY else START_S
-            waited_s = time.monotonic() - self._heard_s
+            before_s, looked_s = looked_s, time.monotonic()
+            used_before_s, used_s = used_s, link.cpu_s()
+            works = used_s - used_before_s > WORKS * (looked_s - before_s)
+            limit_s = START_S if self.state is not State.READY else SILENT_S if works else STALLED_S
+            waited_s = looked_s - self._heard_s
             if waited_s > limit_s and (self._master.is_computing or self.state is not State.READY):
                 log.error("the worker said nothing for %.0f s: it is ended", waited_s)
                 link.kill()

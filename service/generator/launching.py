@@ -9,7 +9,7 @@ from pathlib import Path
 
 from probes.machine import Machine
 from profiles.errors import NotFoundError
-from profiles.records import ProfileRecord
+from profiles.records import ProfileRecord, digest_of
 from profiles.store import Store
 from profiles.vocabulary import QUALITY_LEVELS, Config, Role, Setting
 from service.settings import ServeSettings
@@ -37,6 +37,7 @@ class Serving:
     """
 
     model: str
+    model_digest: str
     engine: Engine
     path: Path
     config: Config
@@ -50,6 +51,17 @@ class Serving:
     affinity: tuple[int, ...] | None
     memory_bytes: int | None
     profile: ProfileRecord | None = None
+
+    @property
+    def profile_id(self) -> str | None:
+        """The profile's id; None for the engine's own defaults."""
+        return None if self.profile is None else self.profile.id
+
+    @property
+    def identity(self) -> str:
+        """Equal where equal requests have equal answers: a name may come to mean other weights, and the
+        defaults other settings."""
+        return digest_of(self.model_digest, self.config.key, self.context_tokens)
 
 
 DEFAULTS = "default"
@@ -142,10 +154,11 @@ def _serving(
     half = max(1, shop.machine.effective.cpu_count // 2)
     return Serving(
         model=shop.model.name,
+        model_digest=shop.model.digest,
         engine=engine,
         path=path,
         config=config,
-        load_settings=of_scope(Scope.LOAD),
+        load_settings=of_scope(Scope.LOAD, Scope.PROCESS),
         run_settings=run_settings,
         shared_settings={
             name: min(value, half)

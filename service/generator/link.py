@@ -10,9 +10,12 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, Self
 
+import psutil
+
 from profiles.vocabulary import Setting
 from service.generator.launching import Serving
 from tuner import process
+from tuner.measurement import placement
 from tuner.measurement.protocol import MAX_LINE_BYTES, VERSION, ProtocolError
 
 
@@ -53,6 +56,7 @@ class Link:
                         **process.python_environment(serving.environment),
                     },
                     affinity=serving.affinity,
+                    memory_node=placement.node(serving.config),
                     memory_bytes=serving.memory_bytes,
                     stdout=log,
                     stderr=log,
@@ -88,6 +92,14 @@ class Link:
     def pid(self) -> int:
         """The worker's process id, which is also its group's."""
         return self._child.pid
+
+    def cpu_s(self) -> float:
+        """CPU time that the worker has used, in seconds; 0 once it is gone."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            return 0.0
+        return float(times.user + times.system)
 
     def send(self, message: Mapping[str, object]) -> None:
         """Send a message without waiting; a worker that is gone does not get it."""

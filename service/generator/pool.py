@@ -34,6 +34,7 @@ class Pool:
         self._swapping = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._relieving: asyncio.Task[None] | None = None
+        self._wanted_relief: Serving | None = None
         self._is_working = False
 
     @property
@@ -73,6 +74,7 @@ class Pool:
 
     async def relieve(self, serving: Serving) -> None:
         """Start the second worker; where it does not come up, everything stays with the first."""
+        self._wanted_relief = serving
         async with self._swapping:
             self.relief = await self._started(serving, "generator-load.log")
             self._on_load()
@@ -94,24 +96,35 @@ class Pool:
         """Serve something else from now on: no request is dropped, what runs ends where it runs.
 
         A new worker is warm before it gets a request. Raises RequestError where it does not come up; the old
-        one serves on then.
+        ones serve on then.
         """
         async with self._swapping:
             await self._alone()
             old = self.main
-            new = await self._started(serving, "generator.log")
+            try:
+                new = await self._started(serving, "generator.log")
+            except RequestError:
+                self.relieve_later(self._wanted_relief)
+                raise
             self._main = new
             self._retire(old)
             for stream in old.give_up_waiting():
                 new.adopt(stream)
             self._on_load()
-            log.info("serving %s", serving.profile.id if serving.profile else "the defaults")
-        if relief is not None:
-            self._relieving = asyncio.create_task(self._relieve_later(relief), name="relieving")
+            log.info("serving %s", serving.profile_id or "the defaults")
+            self.relieve_later(relief)
 
-    async def _relieve_later(self, serving: Serving) -> None:
-        """Start the second worker once there is a place for it."""
-        await asyncio.gather(*self._retiring)
+    def relieve_later(self, serving: Serving | None) -> None:
+        """Start the second worker, where one is wanted, once there is a place for it: the one before it ends
+        what it began."""
+        self._wanted_relief = serving
+        if self._relieving is not None:
+            self._relieving.cancel()
+        if serving is not None:
+            self._relieving = asyncio.create_task(self._replace_relief(serving), name="relieving")
+
+    async def _replace_relief(self, serving: Serving) -> None:
+        await self._end_relief()
         try:
             await self.relieve(serving)
         except RequestError as error:
@@ -151,6 +164,9 @@ class Pool:
         if self._relieving is not None:
             self._relieving.cancel()
             await asyncio.gather(self._relieving, return_exceptions=True)
+        await self._end_relief()
+
+    async def _end_relief(self) -> None:
         relief, self.relief = self.relief, None
         if relief is not None:
             self._retire(relief)

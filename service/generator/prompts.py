@@ -49,7 +49,13 @@ class Prompts:
         return text, prompt, min(message.get("max_tokens") or room, room)
 
     def remember(self, text: str, prompt: Sequence[int], made: Sequence[int]) -> None:
-        """Keep the ids of a conversation so far: its text was continued by what the `made` tokens say."""
+        """Keep the ids of a conversation so far: its text was continued by what the `made` tokens say.
+
+        A text that was not continued is not kept. Its ids are those of its tokenization, while a longer text
+        that begins with it has others: somebody's typing, asked for letter by letter, would become letters.
+        """
+        if not made:
+            return
         answered = self._session.detokenize(made).decode("utf-8", "replace")
         self._conversations.remember(text + answered, [*prompt, *made])
 

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from service.generator.launching import Serving
 from service.generator.requests import End, Generation, Stream
 
 LONGEST_TEXT = 1 << 16
@@ -21,21 +22,23 @@ class _Kept:
 
 
 class Remembered:
-    """Answers by profile and request, the least recently used goes first; of size 0 it keeps none."""
+    """Answers by what gave them and request, the least recently used goes first; of size 0 it keeps none."""
 
     def __init__(self, size: int = 0) -> None:
         self._size = size
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
-    def answer(self, request: Generation, profile: str | None) -> Stream | None:
-        """The stream of a known answer, at its end already; all of its prompt counts as cached."""
+    def answer(self, request: Generation, serving: Serving) -> Stream | None:
+        """The stream of an answer that is known of `serving`, at its end already; all of its prompt counts as
+        cached."""
         if not self._holds(request):
             return None
-        known = self._kept.get(_key(request, profile))
+        key = _key(request, serving)
+        known = self._kept.get(key)
         if known is None:
             return None
-        self._kept.move_to_end(_key(request, profile))
-        stream = Stream(-1, request, lambda: None, time.monotonic(), profile)
+        self._kept.move_to_end(key)
+        stream = Stream(-1, request, lambda: None, time.monotonic(), serving)
         if known.text:
             stream.put(known.text)
         stream.put(replace(known.end, cached_tokens=known.end.prompt_tokens, ttft_ms=0.0, tpot_ms=None))
@@ -56,8 +59,9 @@ class Remembered:
         stream.listener = hear
 
     def _keep(self, stream: Stream, text: str, end: End) -> None:
-        if len(text) <= LONGEST_TEXT:
-            self._kept[_key(stream.request, stream.profile)] = _Kept(text, end)
+        # Who answers is known only now: a request that waited may have gone over to another one.
+        if stream.serving is not None and len(text) <= LONGEST_TEXT:
+            self._kept[_key(stream.request, stream.serving)] = _Kept(text, end)
         while len(self._kept) > self._size:
             self._kept.popitem(last=False)
 
@@ -65,7 +69,7 @@ class Remembered:
         return self._size > 0 and request.sampling["temperature"] == 0
 
 
-def _key(request: Generation, profile: str | None) -> bytes:
+def _key(request: Generation, serving: Serving) -> bytes:
     """The seed says nothing where nothing is drawn."""
     asked = {**request.message(0), "sampling": {**request.sampling, "seed": 0}}
-    return hashlib.sha256(json.dumps([profile, asked], sort_keys=True).encode()).digest()
+    return hashlib.sha256(json.dumps([serving.identity, asked], sort_keys=True).encode()).digest()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from service.generator.launching import Serving
 from service.problems import RequestError
 
 
@@ -53,19 +54,23 @@ class End:
 class Stream:
     """The pieces of one answer as they come; iterate over it. `end` is set when the iteration ends.
 
-    `cancel` and `profile` are its generator's; `profile` names what answers, None the engine's defaults.
-    `listener` hears everything that comes.
+    `cancel` and `serving` are its generator's: what answers. `listener` hears everything that comes.
     """
 
     key: int
     request: Generation
     cancel: Callable[[], None]
     submitted_s: float
-    profile: str | None = None
+    serving: Serving | None = None
     started_s: float | None = None
     end: End | None = None
     listener: Callable[[str | End], None] | None = None
     _pieces: asyncio.Queue[str | End | RequestError] = field(default_factory=asyncio.Queue)
+
+    @property
+    def profile(self) -> str | None:
+        """The profile that answers; None for the engine's defaults."""
+        return None if self.serving is None else self.serving.profile_id
 
     def put(self, item: str | End | RequestError) -> None:
         """Called by the generator."""

@@ -49,7 +49,7 @@ def document(serving: Serving) -> dict[str, Any]:
     """What a generator serves, as an answer."""
     return {
         "model": serving.model,
-        "profile": None if serving.profile is None else serving.profile.id,
+        "profile": serving.profile_id,
         "engine": serving.config.engine,
         "variant": serving.config.variant,
         "settings": serving.config.as_dict(),

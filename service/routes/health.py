@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import documents
-from service.generator.generator import Generator, State
+from service.generator.generator import State
 from service.routes.contents import METRICS
 from service.state import state_of
 
@@ -38,8 +38,8 @@ async def readyz(request: Request) -> Response:
             "state": str(main.state),
             "reason": main.reason,
             "model": main.serving.model,
-            "profile": profile_of(main),
-            "load_profile": None if relief is None else profile_of(relief),
+            "profile": main.serving.profile_id,
+            "load_profile": None if relief is None else relief.serving.profile_id,
             "running": running,
             "waiting": waiting,
             "places": main.places,
@@ -61,9 +61,3 @@ async def metrics(request: Request) -> Response:
     running, waiting = pool.load if pool else (0, 0)
     text = service.metrics.exposition(running, waiting, pool.restarts if pool else 0)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
-
-
-def profile_of(generator: Generator) -> str | None:
-    """The id of the profile that a generator runs; None for the engine's defaults."""
-    profile = generator.serving.profile
-    return None if profile is None else profile.id

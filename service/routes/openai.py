@@ -33,7 +33,7 @@ async def models(request: Request) -> dict[str, Any]:
                 "object": "model",
                 "created": 0,
                 "owned_by": "cputune",
-                "profile": serving.profile.id if serving.profile else None,
+                "profile": serving.profile_id,
                 "context_tokens": serving.context_tokens,
             }
             for serving in served
@@ -76,7 +76,7 @@ def _pool(service: ServiceState, body: GenerateBody) -> Pool:
 def _answer(service: ServiceState, pool: Pool, body: ChatBody | CompletionBody, *, is_chat: bool) -> Answer:
     asked = body.generation()
     serving = pool.main.serving
-    stream = service.remembered.answer(asked, serving.profile.id if serving.profile else None)
+    stream = service.remembered.answer(asked, serving)
     if stream is None:
         stream = pool.submit(asked)
         service.remembered.listen(stream)
@@ -92,7 +92,7 @@ def _answer(service: ServiceState, pool: Pool, body: ChatBody | CompletionBody, 
     return Answer(
         stream,
         Form(serving.model, is_chat, body.wants_usage),
-        as_events=body.stream,
+        as_events=bool(body.stream),
         deadline_s=service.settings.request_timeout_s,
         ended=ended,
     )

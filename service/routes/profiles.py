@@ -49,9 +49,23 @@ async def best(
 
 
 @router.get("", response_model=documents.Profiles)
-def profiles(request: Request, limit: Page = 50, offset: Offset = 0) -> dict[str, Any]:
-    """Published profiles, newest first."""
-    records = state_of(request).store.profiles(limit=limit, offset=offset)
+def profiles(
+    request: Request,
+    model: str | None = None,
+    machine: str | None = None,
+    workload: str | None = None,
+    limit: Page = 50,
+    offset: Offset = 0,
+) -> dict[str, Any]:
+    """Published profiles that match every filter given, newest first; `machine` is a fingerprint."""
+    store = state_of(request).store
+    records = store.profiles(
+        model_digest=None if model is None else store.model(model).info.digest,
+        fingerprint=machine,
+        workload_name=workload,
+        limit=limit,
+        offset=offset,
+    )
     return {"profiles": [summary(record) for record in records], "limit": limit, "offset": offset}
 
 

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 
-from profiles.records import StudyRecord, TrialRecord
+from profiles.records import StudyRecord, StudyStatus, TrialRecord
 from profiles.vocabulary import RoundSamples, TrialStatus
 from service import documents
 from service.problems import RequestError
 from service.routes.profiles import Offset, Page
 from service.state import state_of
 
+Status = TypeVar("Status", bound=StrEnum)
+
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
 
 @router.get("", response_model=documents.Studies)
 def studies(
-    request: Request, model: str | None = None, limit: Page = 50, offset: Offset = 0
+    request: Request,
+    model: str | None = None,
+    machine: str | None = None,
+    workload: str | None = None,
+    status: str | None = None,
+    limit: Page = 50,
+    offset: Offset = 0,
 ) -> dict[str, Any]:
-    """Searches of this store, the last changed first."""
+    """Searches that match every filter given, the last changed first; `machine` is a fingerprint."""
     store = state_of(request).store
-    digest = None if model is None else store.model(model).info.digest
-    records = store.studies(model_digest=digest, searches_only=True, limit=limit, offset=offset)
+    records = store.studies(
+        model_digest=None if model is None else store.model(model).info.digest,
+        fingerprint=machine,
+        workload_name=workload,
+        status=None if status is None else _status(StudyStatus, status),
+        searches_only=True,
+        limit=limit,
+        offset=offset,
+    )
     counts = store.trial_counts([record.id for record in records])
     listed = [{**summary(record), "trials": _named(counts[record.id])} for record in records]
     return {"studies": listed, "limit": limit, "offset": offset}
@@ -50,7 +66,7 @@ def trials(
 ) -> dict[str, Any]:
     """A study's trials by number, those of one status only where it is given."""
     store = state_of(request).store
-    wanted = None if status is None else [_status(status)]
+    wanted = None if status is None else [_status(TrialStatus, status)]
     found = store.trials(store.study(study_id).id, statuses=wanted, limit=limit, offset=offset)
     return {"trials": [trial(record) for record in found], "limit": limit, "offset": offset}
 
@@ -121,9 +137,9 @@ def _named(counts: dict[TrialStatus, int]) -> dict[str, int]:
     return {str(status): count for status, count in counts.items()}
 
 
-def _status(name: str) -> TrialStatus:
+def _status(statuses: type[Status], name: str) -> Status:
     try:
-        return TrialStatus(name)
+        return statuses(name)
     except ValueError:
-        allowed = ", ".join(str(status) for status in TrialStatus)
+        allowed = ", ".join(statuses)
         raise RequestError(422, f"status '{name[:50]}': allowed are {allowed}", param="status") from None

@@ -215,7 +215,7 @@ def _generator(service: ServiceState) -> dict[str, Any] | None:
         "state": str(generator.state),
         "reason": generator.reason,
         "model": serving.model,
-        "profile": serving.profile.id if serving.profile else None,
+        "profile": serving.profile_id,
         "engine": serving.config.engine,
         "variant": serving.config.variant,
         "best": best.id if best else None,

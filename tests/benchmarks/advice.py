@@ -20,13 +20,16 @@ import yaml
 
 from probes.errors import CputuneError
 from probes.machine import Machine, probe
-from tests.benchmarks.advice_rows import ROWS, Document, NothingToCompareError, Row, Side, Sides, finding
+from tests.benchmarks.advice_rows import ROWS, Document, Row, finding
 from tests.benchmarks.advice_served import Cells
+from tests.benchmarks.advice_sides import THREADS, NothingToCompareError, Side, Sides
 from tests.benchmarks.commands import cputune
 from tuner.models.source import DEMO
 
 SECONDS = 60
 """Of one comparison: six pairs and more of the demo model on two cores."""
+SLOW = 3
+"""So many times as long where PyTorch or a conversion's result is started for each pair."""
 COLUMNS = ("advice", "command", "measured", "finding", "when it holds")
 UNMEASURED = ("not measured yet", "-")
 _BLOCK = re.compile(r"(<!-- measured: advice -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -83,7 +86,7 @@ class Comparisons:
     seconds: int
     done: dict[str, Document] = field(default_factory=dict)
 
-    def of(self, sides: Sides) -> Document:
+    def of(self, row: Row, sides: Sides) -> Document:
         """The document of a comparison; raises AdviceError with the program's own line where it fails."""
         texts = [yaml.safe_dump(side.document(), sort_keys=True) for side in sides]
         key = "---\n".join(texts)
@@ -91,8 +94,13 @@ class Comparisons:
             paths = [self.folder / f"{letter}.yaml" for letter in "ab"]
             for path, text in zip(paths, texts, strict=True):
                 path.write_text(text, encoding="utf-8")
-            budget = ("--budget", f"{self.seconds}s")
-            ran = cputune(self.folder, "compare", *map(str, paths), "--model", DEMO, *budget, "--json")
+            options = ["--model", DEMO, "--budget", f"{self.seconds * (SLOW if row.slow else 1)}s"]
+            if row.lengths is not None:
+                lengths = dict(zip(("prompt_tokens", "output_tokens"), row.lengths, strict=True))
+                workload = self.folder / f"{row.name}-lengths.yaml"
+                workload.write_text(yaml.safe_dump(lengths), encoding="utf-8")
+                options += ["--workload", str(workload)]
+            ran = cputune(self.folder, "compare", *map(str, paths), *options, "--json")
             if ran.code != 0:
                 said = ran.stderr.replace(f"{self.folder}/", "").strip().splitlines()
                 raise AdviceError(said[-1] if said else f"exit code {ran.code}")
@@ -103,7 +111,7 @@ class Comparisons:
 def measured(
     rows: Sequence[Row],
     machine: Machine,
-    compare: Callable[[Sides], Document],
+    compare: Callable[[Row, Sides], Document],
     served: Callable[[Callable[[Path], Cells]], Cells] | None = None,
 ) -> dict[str, Cells]:
     """The cells of those rows that can be measured; those on serving where `served` runs them."""
@@ -117,7 +125,7 @@ def measured(
         sys.stderr.write(f"{row.name}\n")
         try:
             sides = row.sides(machine)
-            document = compare(sides)
+            document = compare(row, sides)
             found[row.name] = figures(row, sides, document), (row.says or finding)(document)
         except NothingToCompareError as reason:
             found[row.name] = str(reason), "nothing to choose here"
@@ -144,8 +152,11 @@ def figures(row: Row, sides: Sides, document: Document) -> str:
         values = [document[side]["metrics"].get(name) for side in "ab"]
         if None not in values:
             parts.append(f"{name.removesuffix('.p50')} {shown(values[0])} -> {shown(values[1])}{unit(name)}")
-    loaded = [] if document["conditions"] == "quiet" else ["measured under load"]
-    return "; ".join(parts + loaded)
+    if row.lengths is not None:
+        parts.append("{} prompt and {} output tokens".format(*row.lengths))
+    if document["conditions"] != "quiet":
+        parts.append("measured under load")
+    return "; ".join(parts)
 
 
 def difference(side: Side, other: Side) -> str:
@@ -154,8 +165,12 @@ def difference(side: Side, other: Side) -> str:
     assert isinstance(own[0], dict)
     assert isinstance(own[1], dict)
     changed = [f"{name}={value}" for name, value in own[0].items() if own[1].get(name) != value]
-    variant = [side.variant] if side.variant != other.variant else []
-    return " ".join(variant + changed) or "default"
+    threads = THREADS[side.engine]
+    if side.engine != other.engine:
+        changed = [text for text in changed if text.partition("=")[0] not in threads]
+    names = [side.engine] if side.engine != other.engine else []
+    names += [side.variant] if side.variant != other.variant else []
+    return " ".join(names + changed) or "default"
 
 
 def shown(value: float) -> str:
@@ -174,7 +189,10 @@ def unit(metric: str) -> str:
 def heading(machine: Machine, seconds: int) -> str:
     """Where and how it was measured."""
     cpus = machine.effective.cpu_count
-    return f"Measured on: {machine.model_name}, {cpus} CPUs; the demo model, chat; {seconds} s a comparison."
+    return (
+        f"Measured on: {machine.model_name}, {cpus} CPUs; the demo model, chat; {seconds} s a comparison, of"
+        f" other engines than llama.cpp {SLOW * seconds} s."
+    )
 
 
 def line(row: Row, cells: Cells) -> str:

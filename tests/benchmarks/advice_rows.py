@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from probes.machine import Machine
-from profiles.vocabulary import Setting
 from tests.benchmarks import advice_served
 from tests.benchmarks.advice_served import Cells
-from tuner.measurement import placement
+from tests.benchmarks.advice_sides import (
+    ONNX,
+    OPENVINO,
+    PYTORCH,
+    Side,
+    Sides,
+    against_cores,
+    cores_of,
+    engines,
+    placed,
+    settings,
+    variants,
+)
 
-ENGINE = "llama_cpp"
-ENGINES = "follows with the other engines"
 COLD_START_MS = 3000.0
 
-
-class NothingToCompareError(Exception):
-    """On this machine the advice and its opposite are the same."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """A configuration as a file for `cputune compare` holds it; the default's where nothing is said."""
-
-    settings: Mapping[str, Setting]
-    variant: str = "source"
-
-    def document(self) -> dict[str, object]:
-        """What the file holds."""
-        return {"engine": ENGINE, "variant": self.variant, "settings": dict(self.settings)}
-
-
-Sides = tuple[Side, Side]
-"""Without the advice, with it."""
 Document = Mapping[str, Any]
 """What `cputune compare --json` prints."""
 
@@ -45,7 +35,8 @@ class Row:
     """One piece of advice: `holds` says when, `sides` what is compared, `served` measures it on a service;
     without them `follows` says why not.
 
-    `shown` are the metrics, besides the response, that the advice is about; `says` gives the finding.
+    `shown` are the metrics, besides the response, that the advice is about; `says` gives the finding. A slow
+    one gets more time; `lengths` are prompt and output tokens in place of chat's.
     """
 
     name: str
@@ -56,64 +47,14 @@ class Row:
     says: Callable[[Document], str] | None = None
     served: Callable[[Path], Cells] | None = None
     follows: str = ""
+    slow: bool = False
+    lengths: tuple[int, int] | None = None
 
 
 def finding(document: Document) -> str:
     """Whether the advised side was shown to be faster."""
     verdicts = {"b": "holds here", "a": "does not hold here: slower"}
     return verdicts.get(document["verdict"], str(document["verdict"]))
-
-
-# --- what is compared ----------------------------------------------------------------------------
-
-
-def cores_of(machine: Machine) -> int:
-    """The physical cores that may be used."""
-    every = machine.effective.cpu_count
-    return min(machine.physical_cores or every, every)
-
-
-def threads(count: int) -> dict[str, Setting]:
-    """One number of threads for both phases, as a --threads flag sets it."""
-    return {"n_threads": count, "n_threads_batch": count}
-
-
-def against_cores(count: Callable[[Machine], int]) -> Callable[[Machine], Sides]:
-    """A number of threads against one a physical core."""
-
-    def sides(machine: Machine) -> Sides:
-        cores, advised = cores_of(machine), count(machine)
-        if cores == advised:
-            raise NothingToCompareError(f"both are {cores} here")
-        return Side(threads(cores)), Side(threads(advised))
-
-    return sides
-
-
-def variants(before: str, after: str) -> Callable[[Machine], Sides]:
-    """Two variants under the same settings."""
-    return lambda machine: (
-        Side(threads(cores_of(machine)), before),
-        Side(threads(cores_of(machine)), after),
-    )
-
-
-def settings(before: Mapping[str, Setting], after: Mapping[str, Setting]) -> Callable[[Machine], Sides]:
-    """Two values of something, all else alike."""
-    return lambda machine: (
-        Side({**threads(cores_of(machine)), **before}),
-        Side({**threads(cores_of(machine)), **after}),
-    )
-
-
-def placed(machine: Machine) -> Sides:
-    """Left to the scheduler, against the first placement that is a choice here."""
-    choices = placement.choices(machine)
-    if not choices:
-        raise NothingToCompareError("each CPU is a core of its own and there is one NUMA node")
-    name, cpus = next(iter(choices.items()))
-    count = threads(min(len(cpus), cores_of(machine)))
-    return Side(count), Side({**count, "placement": name})
 
 
 # --- findings of their own -----------------------------------------------------------------------
@@ -124,6 +65,13 @@ def cold_start(document: Document) -> str:
     metrics = document["a"]["metrics"]
     total_ms = metrics["load_ms"] + metrics["first_request_ms"]
     return f"{'holds here' if total_ms <= COLD_START_MS else 'does not hold here'}: {total_ms / 1000:.2f} s"
+
+
+def as_found(document: Document) -> str:
+    """What somebody gets who changes nothing."""
+    metrics = document["b"]["metrics"]
+    first_s, rate = metrics["ttft_ms.p50"] / 1000, metrics["decode_tps.p50"]
+    return f"here {first_s:.2f} s to the first token, then {rate:.0f} tokens/s"
 
 
 def under_load_only(document: Document) -> str:
@@ -146,14 +94,20 @@ ROWS = (
     Row(
         "transformers",
         "Transformers with 32-bit floats, as found: a second to the first token, then 5 to 20 tokens/s",
-        "-",
-        follows=ENGINES,
+        "It is where articles begin. Beside llama.cpp's defaults on the same file.",
+        engines(Side({}), PYTORCH),
+        ("ttft_ms.p50", "decode_tps.p50"),
+        as_found,
+        slow=True,
     ),
     Row(
         "kv-cache",
         "Switch the KV cache on and feed only the new token",
-        "Always; llama.cpp has no other way.",
-        follows=ENGINES,
+        "Always, and the more the longer the text; llama.cpp has no other way.",
+        engines(replace(PYTORCH, settings={"use_cache": False}), PYTORCH),
+        ("tpot_ms.p50",),
+        slow=True,
+        lengths=(64, 16),
     ),
     Row(
         "bf16",
@@ -162,22 +116,54 @@ ROWS = (
         variants("f16", "bf16"),
         ("ttft_ms.p50", "tpot_ms.p50"),
     ),
-    Row("beams", "No beam search", "Each beam is a stream more to decode.", follows=ENGINES),
-    Row("ipex", "Intel's extension for PyTorch gains 15 to 25 %", "-", follows=ENGINES),
-    Row("bitsandbytes", "8-bit weights by bitsandbytes halve the first token's time", "-", follows=ENGINES),
+    Row(
+        "beams",
+        "No beam search",
+        "Each beam is a stream more to decode.",
+        engines(replace(PYTORCH, settings={"beams": 4}), PYTORCH),
+        slow=True,
+    ),
+    Row(
+        "ipex",
+        "Intel's extension for PyTorch gains 15 to 25 %",
+        "-",
+        follows="It is retired: its kernels went into PyTorch, which every row on Transformers runs",
+    ),
+    Row(
+        "bitsandbytes",
+        "8-bit weights by bitsandbytes halve the first token's time",
+        "On graphics cards, for which it was made.",
+        engines(PYTORCH, replace(PYTORCH, variant="int8_bnb")),
+        ("ttft_ms.p50", "tpot_ms.p50"),
+        slow=True,
+    ),
     Row(
         "onnx-fp32",
         "ONNX Runtime with 32-bit floats, all graph optimizations, a thread a core: a third less time",
-        "-",
-        follows=ENGINES,
+        "Against Transformers in 32-bit floats.",
+        engines(PYTORCH, Side({}, "fp32", ONNX)),
+        ("ttft_ms.p50", "tpot_ms.p50"),
+        slow=True,
     ),
     Row(
         "onnx-int8",
         "ONNX Runtime with dynamic 8-bit weights: a third less per token, half the file, answers a bit worse",
-        "-",
-        follows=ENGINES,
+        "Look at the quality: one scale for all activations may ruin the answers (docs/engines.md).",
+        engines(Side({}, "fp32", ONNX), Side({}, "int8", ONNX)),
+        ("tpot_ms.p50", "peak_rss_mib"),
+        slow=True,
     ),
-    Row("openvino", "OpenVINO with a paged KV cache: 40 % off the first token's time", "-", follows=ENGINES),
+    Row(
+        "openvino",
+        "OpenVINO with a paged KV cache: 40 % off the first token's time",
+        "With many streams at a time; for one, both compute the prompt alike.",
+        engines(
+            Side({"attention_backend": "sdpa"}, "f16", OPENVINO),
+            Side({"attention_backend": "paged"}, "f16", OPENVINO),
+        ),
+        ("ttft_ms.p50",),
+        slow=True,
+    ),
     Row(
         "q8_0",
         "llama.cpp with q8_0 in place of 16 bits: more than twice the speed, half the memory",

@@ -20,7 +20,7 @@ from tests.benchmarks.report import opened
 from tests.benchmarks.strategies import NoRecorder
 from tests.support.surface import FakeClock
 from tuner.engines.base import BOTH_PHASES, Phase
-from tuner.measurement.bench import Kind
+from tuner.measurement.asked import Kind
 from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
 from tuner.search.objectives import objective_of

@@ -3,7 +3,8 @@
 The file is gzipped JSON. `schema_version`, `machine`, `model`, `workload` and `engines` rebuild the space.
 `phases` holds for prefill and decode a table: `rows` are [engine, variant, {setting: value}], the settings
 of the other phase left out (`Space.phase_part`), and `rounds_ms` one list a row: TTFT, or a round's median
-gap between tokens, in milliseconds and in the order of measuring. `overhead_s` has, by "engine/variant" and
+gap between tokens, in milliseconds and in the order of measuring; `at_s` has the seconds since 1970 when each
+was measured, where the recorder kept them. `overhead_s` has, by "engine/variant" and
 the scope that was switched ("none" to "process"), the median seconds that a measurement took beyond its
 rounds: starting, loading, a new context, the warm-up. `quality` lists [engine, variant, settings, verdict]
 by quality key, the verdict an object of `Quality` or null where it could not be measured, and `quality_s`
@@ -13,10 +14,12 @@ what one took; the first also makes the reference, `reference_s`.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median_high
 from typing import Any, Self
 
 from probes.machine import Machine
@@ -38,6 +41,8 @@ class Landscape:
     space: Space
     builds: Mapping[str, str] = field(default_factory=dict)
     samples_ms: Samples = field(default_factory=lambda: {phase: {} for phase in Phase})
+    at_s: Samples = field(default_factory=lambda: {phase: {} for phase in Phase})
+    """When each round was measured; empty where nobody kept it."""
     overhead_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     quality: dict[Config, Quality | None] = field(default_factory=dict)
     quality_s: float = 3.0
@@ -67,9 +72,13 @@ class Landscape:
                     if config is not None:
                         yield config
 
-    def add(self, config: Config, phase: Phase, rounds_ms: Iterable[float]) -> None:
-        """Rounds of a configuration in one phase."""
-        self.samples_ms[phase].setdefault(self.space.phase_part(config, phase), []).extend(rounds_ms)
+    def add(
+        self, config: Config, phase: Phase, rounds_ms: Iterable[float], at_s: Iterable[float] = ()
+    ) -> None:
+        """Rounds of a configuration in one phase, and when each was measured."""
+        part = self.space.phase_part(config, phase)
+        self.samples_ms[phase].setdefault(part, []).extend(rounds_ms)
+        self.at_s[phase].setdefault(part, []).extend(at_s)
 
     def add_overhead(self, config: Config, scope: Scope | None, seconds: float) -> None:
         """What a measurement took beyond its rounds."""
@@ -77,11 +86,20 @@ class Landscape:
         by_scope.setdefault(scope_name(scope), []).append(seconds)
 
     def overhead(self, config: Config, scope: Scope | None) -> float:
-        """The median seconds to bring a configuration up across a scope."""
+        """The median seconds to bring a configuration up across a scope: its variant's, else its engine's,
+        else anybody's. A load starts a process too: where one of both was not seen, the other stands in."""
         name = scope_name(scope)
-        own = self.overhead_s.get(f"{config.engine}/{config.variant}", {}).get(name)
-        every = own or [s for scopes in self.overhead_s.values() for s in scopes.get(name, ())]
-        return sorted(every)[len(every) // 2] if every else USUAL_OVERHEAD_S[name]
+        alike = {"process": ("process", "load"), "load": ("load", "process")}.get(name, (name,))
+        kin = (
+            [f"{config.engine}/{config.variant}"],
+            [label for label in self.overhead_s if label.startswith(f"{config.engine}/")],
+            list(self.overhead_s),
+        )
+        for labels, one in itertools.product(kin, alike):
+            seen = [s for label in labels for s in self.overhead_s.get(label, {}).get(one, ())]
+            if seen:
+                return median_high(seen)
+        return USUAL_OVERHEAD_S[name]
 
     def save(self, path: Path) -> None:
         """Write the whole file anew, beside it first."""
@@ -96,6 +114,7 @@ class Landscape:
                 phase.value: {
                     "rows": [[c.engine, c.variant, c.as_dict()] for c in table],
                     "rounds_ms": [[float(f"{value:.5g}") for value in row] for row in table.values()],
+                    "at_s": [[round(at_s, 1) for at_s in self.at_s[phase].get(part, ())] for part in table],
                 }
                 for phase, table in self.samples_ms.items()
             },
@@ -132,17 +151,8 @@ class Landscape:
         return cls(
             space=space,
             builds=document["builds"],
-            samples_ms={
-                phase: {
-                    Config.of(*row): list(rounds)
-                    for row, rounds in zip(
-                        document["phases"][phase.value]["rows"],
-                        document["phases"][phase.value]["rounds_ms"],
-                        strict=True,
-                    )
-                }
-                for phase in Phase
-            },
+            samples_ms={phase: _by_part(document, phase, "rounds_ms") for phase in Phase},
+            at_s={phase: _by_part(document, phase, "at_s") for phase in Phase},
             overhead_s=document["overhead_s"],
             quality={
                 Config.of(engine, variant, settings): Quality(**found) if found else None
@@ -152,6 +162,13 @@ class Landscape:
             reference_s=document["reference_s"],
             checks=document["checks"],
         )
+
+
+def _by_part(document: Mapping[str, Any], phase: Phase, name: str) -> dict[Config, list[float]]:
+    table = document["phases"][phase.value]
+    rows = [Config.of(*row) for row in table["rows"]]
+    values = table.get(name) or [[] for _ in rows]
+    return {row: list(own) for row, own in zip(rows, values, strict=True)}
 
 
 def scope_name(scope: Scope | None) -> str:

@@ -27,7 +27,7 @@ from profiles.store import Store
 from profiles.vocabulary import QUALITY_LEVELS, Config, Quality
 from tests.benchmarks.landscape import Landscape
 from tuner.engines.base import Phase, Scope
-from tuner.errors import CputuneError, WorkerError
+from tuner.errors import CputuneError, ModelFileError, WorkerError
 from tuner.events import Event
 from tuner.home import Home
 from tuner.measurement.lock import measuring_lock
@@ -74,16 +74,16 @@ class Recorder:
     def _record(self, phase: Phase, config: Config, part: Config, lost: set[Config]) -> None:
         try:
             measured = self.runner.measure(config, rounds=1, phases=frozenset({phase}))
-        except WorkerError as failure:
+        except (WorkerError, ModelFileError) as failure:
             lost.add(part)
-            self.tell(f"{config.variant} {config.as_dict()}: {failure.status}: {failure.reason}")
+            self.tell(f"{config.variant} {config.as_dict()}: {failure}")
             return
         self.disturbed += sum(samples.dropped is not None for samples in measured.rounds)
         clean = [samples for samples in measured.rounds if samples.dropped is None]
         for samples in clean:
             gaps = [gap for stream in samples.gaps_ms for gap in stream]
             value = median(samples.ttft_ms) if phase is Phase.PREFILL else median(gaps)
-            self.land.add(config, phase, [value])
+            self.land.add(config, phase, [value], [time.time()])
         self.land.add_overhead(
             config, measured.switched, max(measured.seconds - measured.generation_seconds, 0.0)
         )
@@ -176,9 +176,14 @@ class Recorder:
 def narrowed(space: Space, values: Mapping[str, Sequence[str]]) -> Space:
     """The space with some settings held to a few of their values, named as text.
 
-    SystemExit where the default would be left out: every strategy begins there and changes it.
+    SystemExit for an unknown setting, and where the default would be left out: every strategy begins there
+    and changes it.
     """
     parts = []
+    known = {d.name for part in space.engines for d in part.dimensions}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise SystemExit(f"--values {unknown[0]}: allowed are {', '.join(sorted(known))}")
     for part in space.engines:
         dimensions = tuple(
             replace(d, values=tuple(v for v in d.values if _text(v) in values[d.name]))

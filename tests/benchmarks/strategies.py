@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 import optuna
+from optuna.distributions import CategoricalDistribution
 
 from profiles.vocabulary import Config, RoundSamples, Setting, TrialStatus
 from tests.benchmarks.landscape import Landscape
-from tests.benchmarks.replay import SHORT_TOKENS, ReplayRunner, Truth, replay_judge
+from tests.benchmarks.replay import ReplayRunner, replay_judge
 from tests.support.surface import FakeClock
-from tuner.engines.base import Phase, Scope
+from tuner.errors import WorkerError
 from tuner.measurement.measurement import Measurement
 from tuner.search.budget import Budget
-from tuner.search.ledger import Ledger
-from tuner.search.objectives import objective_of
-from tuner.search.sampler import distributions, parameters
+from tuner.search.objectives import cost, objective_of, predict
+from tuner.search.phases import phase_times
+from tuner.search.sampler import ENGINE, distributions, parameters
 from tuner.search.search import Search
-from tuner.search.space import VARIANT
+from tuner.search.space import VARIANT, Space
+
+DRAWS_EACH = 20
+"""So many for each combination there is; then chance will hardly show another one."""
 
 
 @dataclass
@@ -72,8 +76,13 @@ class NoRecorder:
 
 def cputune(land: Landscape, seconds: float, seed: int) -> Trace:
     """The product's search in a budget of `seconds`: it keeps its share of them for confirming."""
+    return searched(land, land.space, seconds, seed)
+
+
+def searched(land: Landscape, space: Space, seconds: float, seed: int) -> Trace:
+    """The product's search over a part of the landscape's space; quality is judged as over all of it."""
     clock = FakeClock()
-    default = _default(land)
+    default = _default(space)
     trace = Trace([(0.0, default)])
 
     def watch() -> None:
@@ -81,8 +90,8 @@ def cputune(land: Landscape, seconds: float, seed: int) -> Trace:
             trace.add(clock.now_s, search.incumbent.config)
 
     search = Search(
-        land.space,
-        objective_of(land.space.workload),
+        space,
+        objective_of(space.workload),
         runner=ReplayRunner(land, clock, seed=seed, watch=watch),
         recorder=NoRecorder(),
         judge=replay_judge(land, _spend(clock)),
@@ -92,101 +101,105 @@ def cputune(land: Landscape, seconds: float, seed: int) -> Trace:
         seed=seed,
         observer=lambda _: watch(),
     )
-    leaders = search.run(default)
-    trace.add(clock.now_s, leaders[0].config)
+    for leader in search.run(default)[:1]:
+        trace.add(clock.now_s, leader.config)
     return trace
 
 
 def tpe(land: Landscape, seconds: float, seed: int) -> Trace:
-    """Optuna's TPE alone, multivariate and grouped: one round of whole configurations."""
+    """Optuna's TPE alone, multivariate and grouped: one round of whole configurations, the default first.
+
+    The engine is a parameter, and each engine's settings are asked for where it was chosen. What is known to
+    fail or to miss the quality level is told as infeasible, and not measured.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
     study = optuna.create_study(sampler=sampler)
-    run = _Run(land, seed)
-    space, part = land.space, land.space.engines[0]
-    anchor = space.default(part.engine.name)
+    run, space = _Run(land, seed), land.space
     choices = {
-        name.partition("/")[2]: distribution
-        for name, distribution in distributions(space, anchor).items()
-        if "/" in name
+        name: cast("dict[str, CategoricalDistribution]", distributions(space, space.default(name)))
+        for name in (part.engine.name for part in space.engines)
     }
-    while run.clock.now_s < seconds:
-        asked = study.ask()
-        settings: dict[str, Setting] = {
-            name: cast(
-                "Setting", asked.suggest_categorical(f"{part.engine.name}/{name}", distribution.choices)
-            )
-            for name, distribution in choices.items()
-            if isinstance(distribution, optuna.distributions.CategoricalDistribution)
-        }
-        config = space.make(part.engine.name, str(settings.pop("variant")), settings)
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)
-        if config is None:
-            continue
-        value = run.measure(config)
-        feasible = not run.judge.known_bad(config)
+
+    def tell(config: Config, value: float | None) -> None:
+        feasible = value is not None and not run.judge.known_bad(config)
         study.add_trial(
             optuna.trial.create_trial(
-                value=value,
+                value=math.inf if value is None else value,
                 params=parameters(space, config),
-                distributions=distributions(space, config),
+                distributions=dict(choices[config.engine]),
                 constraints={"feasible": 0.0 if feasible else 1.0},
             )
         )
+
+    tell(run.default, run.default_cost)
+    while run.clock.now_s < seconds:
+        asked = study.ask()
+        engine = str(asked.suggest_categorical(ENGINE, [part.engine.name for part in space.engines]))
+        settings: dict[str, Setting] = {
+            name.partition("/")[2]: cast("Setting", asked.suggest_categorical(name, distribution.choices))
+            for name, distribution in choices[engine].items()
+            if name != ENGINE
+        }
+        config = space.make(engine, str(settings.pop(VARIANT)), settings)
+        study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        if config is not None:
+            tell(config, None if run.is_known_bad(config) else run.measure(config))
     return run.trace
 
 
 def draws(land: Landscape, seconds: float, seed: int) -> Trace:
-    """Random configurations, one round each, none twice."""
+    """Random configurations, one round each, none twice, and none that is known to miss the quality level."""
     run = _Run(land, seed)
     rng = random.Random(seed)
-    seen: set[Config] = set()
-    while run.clock.now_s < seconds and len(seen) < land.space.combinations:
+    for _ in range(DRAWS_EACH * land.space.combinations):
+        if run.clock.now_s >= seconds:
+            break
         config = land.space.draw(rng)
-        if config is not None and config not in seen:
-            seen.add(config)
+        if config is not None and config not in run.measured and not run.is_known_bad(config):
             run.measure(config)
     return run.trace
 
 
 def by_hand(land: Landscape, seconds: float, seed: int) -> Trace:
-    """One setting at a time from the default, each value once, the best kept; again until nothing changes."""
+    """One setting at a time from the default, each value once, the best kept; again until nothing changes.
+
+    Of several engines that one is tuned whose default is the fastest.
+    """
     run = _Run(land, seed)
-    here = _default(land)
-    best = run.measure(here)
-    changed = True
-    while changed and run.clock.now_s < seconds:
-        changed = False
-        for change in _steps(land, here.engine):
+    for part in land.space.engines[1:]:
+        if run.clock.now_s < seconds:
+            run.measure(land.space.default(part.engine.name))
+    began_at: Config | None = None
+    while began_at != run.best:
+        began_at = run.best
+        for change in _steps(land, began_at.engine):
             if run.clock.now_s >= seconds:
                 break
-            settings = {**here.as_dict(), **change}
-            variant = str(settings.pop(VARIANT, here.variant))
-            moved = land.space.make(here.engine, variant, settings)
-            if moved is None or moved in run.measured or run.judge.known_bad(moved):
-                continue
-            value = run.measure(moved)
-            if value < best and run.judge.feasible(moved):
-                here, best, changed = moved, value, True
+            settings = {**run.best.as_dict(), **change}
+            variant = str(settings.pop(VARIANT, run.best.variant))
+            moved = land.space.make(run.best.engine, variant, settings)
+            if moved is not None and moved not in run.measured and not run.is_known_bad(moved):
+                run.measure(moved)
     return run.trace
 
 
 def grid(land: Landscape, seconds: float, seed: int) -> Trace:
-    """Every configuration once, those that share a process, a load and a context one after another."""
+    """The default, then every configuration once, those that share a process, a load and a context one after
+    another."""
     run = _Run(land, seed)
-    parts = land.space.engines
-    for part in parts:
+    for part in land.space.engines:
         ordered = sorted(part.dimensions, key=lambda d: -d.scope)
         for variant in part.variants:
             for values in itertools.product(*(d.values for d in ordered)):
+                if run.clock.now_s >= seconds:
+                    return run.trace
                 settings = dict(zip((d.name for d in ordered), values, strict=True))
                 config = land.space.make(part.engine.name, variant, settings)
                 if config is not None and config not in run.measured:
                     run.measure(config)
-                    if run.clock.now_s >= seconds:
-                        return run.trace
     return run.trace
 
 
@@ -200,76 +213,53 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 class _Run:
-    """Whole configurations measured one round at a time; the best feasible one is the advice."""
+    """Whole configurations measured one round at a time, the default first; the best feasible one is the
+    advice."""
 
     def __init__(self, land: Landscape, seed: int) -> None:
         self.clock = FakeClock()
         self.judge = replay_judge(land, _spend(self.clock))
         self.measured: set[Config] = set()
-        self.trace = Trace([(0.0, _default(land))])
-        self._best: float | None = None
+        self.failed: set[Config] = set()
+        self.default = self.best = _default(land.space)
+        self.trace = Trace([(0.0, self.default)])
+        self._best_cost = math.inf
         self._runner = ReplayRunner(land, self.clock, seed=seed)
-        self._space, self._objective = land.space, objective_of(land.space.workload)
+        self._workload = land.space.workload
+        self._objective = objective_of(self._workload)
+        self.default_cost = self.measure(self.default)
 
-    def measure(self, config: Config) -> float:
-        """The cost that one more round of it says."""
-        ledger = Ledger(self._space, self._objective)
-        ledger.add(config, self._runner.measure(config, rounds=1).rounds)
+    def is_known_bad(self, config: Config) -> bool:
+        """Whether it failed, or was judged and misses the quality level."""
+        return config in self.failed or self.judge.known_bad(config)
+
+    def measure(self, config: Config) -> float | None:
+        """The cost that one more round of it says; None where it fails."""
         self.measured.add(config)
-        found = ledger.estimate(config)
-        assert found is not None
-        if (self._best is None or found.cost < self._best) and self.judge.feasible(config):
-            self._best = found.cost
+        try:
+            (samples,) = self._runner.measure(config, rounds=1).rounds
+        except WorkerError:
+            self.failed.add(config)
+            return None
+        ttft_ms, itl_ms = phase_times(samples, self._workload)
+        assert ttft_ms is not None
+        assert itl_ms is not None
+        found = cost(self._objective, predict(self._objective, self._workload, ttft_ms, itl_ms))
+        if found < self._best_cost and self.judge.feasible(config):
+            self._best_cost, self.best = found, config
             self.trace.add(self.clock.now_s, config)
-        return found.cost
+        return found
 
 
-def grid_cost_s(land: Landscape) -> float:
-    """Seconds of every canonical configuration once, one short round of both phases, switching least.
-
-    Counted group by group, since a product of the phases' parts need not be listed.
-    """
-    space, truth_ms = land.space, Truth(land).phase_ms
-    groups: dict[Config, dict[Phase, list[Config]]] = defaultdict(lambda: {phase: [] for phase in Phase})
-    for phase, configs in land.wanted().items():
-        for config in configs:
-            if space.phase_part(config, phase) not in land.samples_ms[phase]:
-                continue
-            groups[space.shared_part(config)][phase].append(config)
-    total_s = 0.0
-    loaded: set[Config] = set()
-    for found in groups.values():
-        prefill, decode = found[Phase.PREFILL], found[Phase.DECODE]
-        if not prefill or not decode:
-            continue
-        if not space.is_separable:
-            decode = decode[:1]
-        ttft_ms = sum(truth_ms(config, Phase.PREFILL) for config in prefill) * len(decode)
-        gaps_ms = sum(truth_ms(config, Phase.DECODE) for config in decode) * (SHORT_TOKENS - 1) * len(prefill)
-        by_context = {_coarser(land, config, Scope.RUN) for config in prefill}
-        opened = {_coarser(land, config, Scope.CONTEXT) for config in prefill} - loaded
-        loaded |= opened
-        total_s += (ttft_ms + gaps_ms) / 1000
-        total_s += len(prefill) * len(decode) * land.overhead(prefill[0], Scope.RUN)
-        total_s += len(by_context) * land.overhead(prefill[0], Scope.CONTEXT)
-        total_s += len(opened) * land.overhead(prefill[0], Scope.PROCESS)
-    return total_s
-
-
-def _coarser(land: Landscape, config: Config, most: Scope) -> Config:
-    """The configuration without what can be switched within a scope."""
-    return config.without(d.name for d in land.space.part(config.engine).dimensions if d.scope <= most)
-
-
-def _steps(land: Landscape, engine: str) -> Iterator[dict[str, Setting]]:
+def _steps(land: Landscape, engine: str) -> Iterator[Mapping[str, Setting]]:
     part = land.space.part(engine)
     yield from ({VARIANT: variant} for variant in part.variants)
     for dimension in part.dimensions:
         yield from ({dimension.name: value} for value in dimension.values)
 
 
-def _default(land: Landscape) -> Config:
-    return land.space.default(land.space.engines[0].engine.name)
+def _default(space: Space) -> Config:
+    return space.default(space.engines[0].engine.name)
 
 
 def _spend(clock: FakeClock) -> Callable[[float], None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from probes.effective import Effective
@@ -12,8 +14,8 @@ from probes.topology import Topology
 from profiles.vocabulary import WORKLOADS, Config, ModelInfo, Quality, Role, Setting, Workload
 from tests.benchmarks.landscape import Landscape
 from tests.support.surface import LOSSLESS, RUINED, FakeClock, SurfaceRunner, space_of
-from tuner.engines.base import Phase
-from tuner.engines.llama_cpp.describe import LlamaCpp
+from tuner import engines as registry
+from tuner.engines.base import Dimension, Phase
 from tuner.measurement import placement
 from tuner.search.space import EngineSpace, Space
 
@@ -52,7 +54,7 @@ def simulated(cpus: int, *, seed: int = 0, noise: float = NOISE) -> Landscape:
 
 def llama_space(cpus: int, workload: Workload = WORKLOADS["chat"]) -> Space:
     """llama.cpp's space on a made-up machine; nothing of it is run."""
-    engine = LlamaCpp()
+    engine = registry.get("llama_cpp")
     machine = machine_of(cpus)
     labels = tuple(recipe.label for recipe in engine.recipes(MODEL))
     dimensions = (*engine.dimensions(machine, MODEL, workload), *placement.dimensions(engine))
@@ -70,7 +72,7 @@ def additive(
     space = llama_space(cpus, workload)
     land = Landscape(space)
     for phase, wanted in land.wanted().items():
-        surface = _Surface(space, phase, random.Random(f"{seed}/{phase}"))
+        surface = _Surface(space, space.engines[0], phase, random.Random(f"{seed}/{phase}"))
         rng = random.Random(f"{seed}/{phase}/noise")
         base_ms = 120.0 if phase is Phase.PREFILL else 6.0
         for config in wanted:
@@ -81,15 +83,74 @@ def additive(
     return _judged(land, {label for label in labels if label != "source" and rng.random() < 0.4})
 
 
+@dataclass(frozen=True)
+class _Traits:
+    """What a made-up engine is like: its fastest phases in milliseconds, over the variants that keep the
+    quality level, and the seconds of a start."""
+
+    variants: tuple[str, ...]
+    fastest_ms: Mapping[Phase, float]
+    start_s: float
+
+
+TRAITS: Mapping[str, _Traits] = {
+    "llama_cpp": _Traits(("source", "q8_0", "q4_0"), {Phase.PREFILL: 70.0, Phase.DECODE: 4.0}, 0.9),
+    "onnxruntime": _Traits(("fp32", "int8", "int4_b32"), {Phase.PREFILL: 90.0, Phase.DECODE: 3.2}, 2.5),
+    "transformers": _Traits(("f32", "bf16"), {Phase.PREFILL: 600.0, Phase.DECODE: 40.0}, 5.0),
+}
+RUINED_VARIANTS = frozenset({"q4_0", "int4_b32"})
+_FEW: Mapping[str, tuple[Setting, ...]] = {"n_ubatch": (32, 128), "type_k": ("f16",), "type_v": ("f16",)}
+
+
+def engines(cpus: int, *, seed: int, noise: float = NOISE) -> Landscape:
+    """Three engines: llama.cpp; ONNX Runtime, which is faster at its best but starts slowly, and whose
+    default is slow; PyTorch, hopeless at any setting."""
+    workload = WORKLOADS["chat"]
+    machine = machine_of(cpus)
+    made = [(registry.get(name), traits) for name, traits in TRAITS.items()]
+    space = Space(
+        machine,
+        MODEL,
+        workload,
+        tuple(
+            EngineSpace(engine, traits.variants, tuple(_trimmed(engine.dimensions(machine, MODEL, workload))))
+            for engine, traits in made
+        ),
+    )
+    land = Landscape(space)
+    for part, (_, traits) in zip(space.engines, made, strict=True):
+        _measured(land, part, traits, seed, noise)
+        for variant in traits.variants:
+            seconds = {"process": traits.start_s, "load": traits.start_s, "context": 0.05, "run": 0.01}
+            land.overhead_s[f"{part.engine.name}/{variant}"] = {name: [s] for name, s in seconds.items()}
+    return _judged(land, RUINED_VARIANTS)
+
+
+def _trimmed(dimensions: Iterable[Dimension]) -> Iterator[Dimension]:
+    for dimension in dimensions:
+        yield replace(dimension, values=_FEW.get(dimension.name, dimension.values))
+
+
+def _measured(land: Landscape, part: EngineSpace, traits: _Traits, seed: int, noise: float) -> None:
+    """Give an engine its rounds."""
+    name = part.engine.name
+    for phase, wanted in land.wanted().items():
+        surface = _Surface(land.space, part, phase, random.Random(f"{seed}/{name}/{phase}"))
+        rng = random.Random(f"{seed}/{name}/{phase}/noise")
+        logs = {c: surface.log_ms(land.space.phase_part(c, phase)) for c in wanted if c.engine == name}
+        least = min(log for config, log in logs.items() if config.variant not in RUINED_VARIANTS)
+        for config, log in logs.items():
+            land.add(config, phase, _noisy(traits.fastest_ms[phase] * math.exp(log - least), noise, rng))
+
+
 class _Surface:
     """A random log time, memoized value by value."""
 
-    def __init__(self, space: Space, phase: Phase, rng: random.Random) -> None:
+    def __init__(self, space: Space, part: EngineSpace, phase: Phase, rng: random.Random) -> None:
         self._rng = rng
         cpus = space.machine.effective.cpu_count
         self._knee = rng.choice([max(cpus // 2, 1), max(3 * cpus // 4, 1), cpus])
         self._gain = rng.uniform(0.3, 0.9)
-        part = space.engines[0]
         self._threads = {d.name for d in part.dimensions if d.role is Role.THREADS}
         names = ["variant", *(d.name for d in part.dimensions if phase in d.phases)]
         self._strength = {pair: rng.choice([0.0, 0.01, 0.01, 0.05]) for pair in combinations(names, 2)}
@@ -125,7 +186,7 @@ def _noisy(ms: float, noise: float, rng: random.Random) -> list[float]:
     return rounds
 
 
-def _judged(land: Landscape, ruined: set[str]) -> Landscape:
+def _judged(land: Landscape, ruined: Set[str]) -> Landscape:
     space = land.space
     for config in land.wanted()[Phase.DECODE]:
         key = space.quality_key(config)

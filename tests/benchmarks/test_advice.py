@@ -9,7 +9,17 @@ import pytest
 
 from probes.machine import Machine, probe
 from tests.benchmarks import advice
-from tests.benchmarks.advice_rows import ROWS, NothingToCompareError, Row, Side, Sides
+from tests.benchmarks.advice_rows import ROWS, Row
+from tests.benchmarks.advice_sides import (
+    ONNX,
+    PYTORCH,
+    NothingToCompareError,
+    Side,
+    Sides,
+    against_cores,
+    cores_of,
+    engines,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md"
 EMPTY = "# Advice\n<!-- measured: advice -->\n<!-- end -->\nend\n"
@@ -55,8 +65,15 @@ def test_sides_differ_in_the_advice_alone(machine: Machine) -> None:
         assert named <= {"n_threads", "n_threads_batch"} or len(named) <= 2, one.name
 
 
+def test_engines_are_compared_with_a_thread_for_each_core(machine: Machine) -> None:
+    a, b = engines(PYTORCH, Side({}, "fp32", ONNX))(machine)
+    assert advice.difference(a, b) == "transformers f32"
+    assert advice.difference(b, a) == "onnxruntime fp32"
+    assert b.settings == {"intra_op_num_threads": cores_of(machine)}
+
+
 def test_a_comparison_becomes_cells(machine: Machine) -> None:
-    def compare(sides: Sides) -> dict[str, Any]:
+    def compare(_row: Row, sides: Sides) -> dict[str, Any]:
         assert sides[1].settings["n_ubatch"] == 8
         return document("a")
 
@@ -68,7 +85,7 @@ def test_a_comparison_becomes_cells(machine: Machine) -> None:
 
 
 def test_a_failed_comparison_is_a_line_and_the_others_go_on(machine: Machine) -> None:
-    def compare(sides: Sides) -> dict[str, Any]:
+    def compare(_row: Row, sides: Sides) -> dict[str, Any]:
         if sides[0].variant == "f16":
             raise advice.AdviceError("no engine can run here")
         return document()
@@ -95,8 +112,6 @@ def test_findings_of_their_own(name: str, found: dict[str, Any], finding: str) -
 
 
 def test_equal_sides_are_nothing_to_compare(machine: Machine) -> None:
-    from tests.benchmarks.advice_rows import against_cores, cores_of
-
     with pytest.raises(NothingToCompareError):
         against_cores(cores_of)(machine)
 

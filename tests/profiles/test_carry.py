@@ -61,6 +61,22 @@ def test_each_role(name: str, value: Setting, wanted: Setting) -> None:
     assert all(name in change and str(value) in change for change in changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("n_threads", 32, "one for each CPU"),
+        ("n_threads", 16, "one for each core"),
+        ("n_threads", 12, "the same share of the CPUs"),
+        ("n_threads", 1000, "CPUs here: 8"),
+        ("n_ubatch", 300, "the nearest choice here"),
+        ("type_k", "q4_0", "q4_0 is no choice here"),
+    ],
+)
+def test_a_change_says_why(name: str, value: Setting, why: str) -> None:
+    found, changes = carry(name, value)
+    assert changes == (f"{name} {value} -> {found} ({why})",)
+
+
 def test_a_thread_a_core_stays_that_where_a_core_has_one_cpu() -> None:
     config = Config.of("e", "v", {"n_threads": 16})
     assert carried_over(config, SETTINGS, Cpus(16, 16), HERE)[0].get("n_threads") == 4
@@ -69,7 +85,7 @@ def test_a_thread_a_core_stays_that_where_a_core_has_one_cpu() -> None:
 
 def test_without_the_other_machines_cpus_threads_are_only_cut() -> None:
     assert carry("n_threads", 6, None) == (6, ())
-    assert carry("n_threads", 32, None) == (8, ("n_threads 32 -> 8",))
+    assert carry("n_threads", 32, None) == (8, ("n_threads 32 -> 8 (CPUs here: 8)",))
 
 
 def test_what_is_no_choice_here_is_dropped_and_told() -> None:

@@ -92,7 +92,7 @@ def test_profiles_are_listed_newest_first_filtered_and_paged(store: Store, study
     assert store.profiles() == (third, second, first)
     assert store.profiles(limit=1, offset=1) == (second,)
     assert store.profiles(study_id=study.id) == (second,)
-    assert store.profiles(workload=WORKLOADS["rag"]) == (third,)
+    assert store.profiles(workload=WORKLOADS["rag"]) == store.profiles(workload_name="rag") == (third,)
     assert len(store.profiles(fingerprint=MACHINE.fingerprint, model_digest=MODEL.digest)) == 3
     assert store.profiles(fingerprint="x") == store.profiles(model_digest="x") == ()
 

@@ -92,6 +92,8 @@ def test_s02_trials_of_a_killed_process_become_interrupted(store: Store) -> None
     # Nothing is swept yet, and still nothing reads as running.
     (seen,) = store.studies()
     assert seen.status is StudyStatus.INTERRUPTED
+    assert store.studies(status=StudyStatus.INTERRUPTED) == (seen,)
+    assert store.studies(status=StudyStatus.RUNNING) == ()
     expected = {TrialStatus.COMPLETE: 1, TrialStatus.INTERRUPTED: 1}
     assert store.trial_counts([seen.id]) == {seen.id: expected}
     assert store.trials(seen.id, statuses={TrialStatus.RUNNING}) == ()
@@ -99,6 +101,8 @@ def test_s02_trials_of_a_killed_process_become_interrupted(store: Store) -> None
 
     resumed = store.open_study(SPEC, owner_token())
     assert (resumed.id, resumed.status) == (seen.id, StudyStatus.RUNNING)
+    assert store.studies(status=StudyStatus.RUNNING) == (resumed,)
+    assert store.studies(status=StudyStatus.INTERRUPTED) == ()
     (orphan,) = store.trials(seen.id, statuses={TrialStatus.INTERRUPTED})
     assert orphan.id == before.id
     assert orphan.reason == "its search ended before it did"

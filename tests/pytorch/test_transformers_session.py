@@ -109,6 +109,15 @@ def test_the_probe_runs_it() -> None:
     assert "torch" in (found.build or "")
 
 
+def test_where_the_cpu_has_no_bfloat16_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner.engines.transformers import smoke
+
+    monkeypatch.setattr(smoke, "probe", Machine)
+    assert str(smoke.run()["note"]).startswith("bf16 saves memory but not time: this CPU has none")
+    monkeypatch.setattr(smoke, "probe", lambda: Machine(features=("fpu", "avx512_bf16")))
+    assert "note" not in smoke.run()
+
+
 @pytest.mark.parametrize("label", ["bf16", "int8", "int8_dynamic", "int8_bnb"])
 def test_every_variant_answers(variants: Variants, label: str) -> None:
     with start("transformers", "session", variants.folder) as worker:

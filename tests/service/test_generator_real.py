@@ -100,10 +100,11 @@ def test_as_many_run_at_a_time_as_the_batch_holds_and_the_rest_waits(real: Serve
 
 
 def test_g02_a_prompt_that_nobody_waits_for_is_not_computed_to_its_end(real: Served):
-    words = " ".join(f"word{number}" for number in range(450))
-    whole = {**CHAT, "messages": [{"role": "user", "content": words}], "max_tokens": 1}
+    words = [f"word{number}" for number in range(450)]
+    whole = {**CHAT, "messages": [{"role": "user", "content": " ".join(words)}], "max_tokens": 1}
     took_ms = real.client.post("/v1/chat/completions", json=whole).json()["timings"]["ttft_ms"]
-    other = {**whole, "messages": [{"role": "user", "content": words[::-1]}], "stream": True}
+    # As long, and nothing of it is in the cache.
+    other = {**whole, "messages": [{"role": "user", "content": " ".join(words[::-1])}], "stream": True}
     body = json.dumps(other).encode()
     address = real.client.base_url
     with socket.create_connection((address.host, address.port or 80)) as connection:

@@ -49,6 +49,10 @@ def test_a_page_of_another_site_may_not_call(simulated: Served):
     for origin in ("http://evil.example", "null", "https://localhost.evil.example"):
         response = simulated.client.post("/v1/chat/completions", json=CHAT, headers={"Origin": origin})
         assert response.status_code == 403, origin
+    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    preflight = simulated.client.options("/v1/chat/completions", headers=asked)
+    assert preflight.status_code == 403
+    assert [name for name in preflight.headers if name.startswith("access-control")] == []
     own = str(simulated.client.base_url).rstrip("/")
     assert (
         simulated.client.post("/v1/chat/completions", json=CHAT, headers={"Origin": own}).status_code == 200
@@ -115,9 +119,22 @@ def test_a_token_that_no_header_carries_is_refused():
         settings_from(token="pässwörter-of-length").secret()
 
 
-def test_a_token_file_that_is_missing_is_one_line(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "can't be read"), (b"\xff\xfe\x00", "can't be read"), (b"\nin-the-second-line", "0 characters")],
+)
+def test_a_token_file_that_holds_none_is_one_line(tmp_path: Path, content: bytes | None, problem: str):
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    # Without a token it is open to everybody here: not what was asked for.
+    with pytest.raises(UsageError, match=problem):
+        settings_from(token_file=file).secret()
+
+
+def test_a_folder_is_no_token_file(tmp_path: Path):
     with pytest.raises(UsageError, match="can't be read"):
-        settings_from(token_file=tmp_path / "none").secret()
+        settings_from(token_file=tmp_path).secret()
 
 
 def test_the_token_is_in_no_text_of_the_settings():

@@ -5,15 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from probes.machine import Machine, probe
 from profiles.store import Store
-from profiles.vocabulary import Setting
+from profiles.vocabulary import Config, Role, Setting
 from service.generator.launching import Serving, serving_of, size_bytes
 from service.settings import settings_from
 from tests.support.tiny import write_tiny_model
+from tuner.engines.base import Dimension, Scope
+from tuner.engines.simulated.describe import Simulated
 from tuner.errors import UsageError
 from tuner.events import Event
 from tuner.home import Home
@@ -88,3 +91,20 @@ def test_a_model_in_parts_takes_what_all_of_them_take(tmp_path: Path):
         (tmp_path / f"m-0000{number}-of-00002.gguf").write_bytes(b"x" * size)
     assert size_bytes(tmp_path / "m-00001-of-00002.gguf") == 8
     assert size_bytes(tmp_path) == 8
+
+
+def test_what_only_a_new_process_can_change_is_served_as_it_was_measured(
+    home: Path, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    """A bench gives such settings to the load; a service that leaves them out serves something else."""
+    pool = Dimension("pool", (3,), 3, Scope.PROCESS, Role.PLACEMENT)
+    dimensions, default = Simulated.dimensions, Simulated.default
+
+    def widened(engine: Simulated, *about: Any) -> Config:
+        return default(engine, *about).with_settings(pool=3)
+
+    monkeypatch.setattr(Simulated, "dimensions", lambda engine, *about: (*dimensions(engine, *about), pool))
+    monkeypatch.setattr(Simulated, "default", widened)
+    found = served(home, write_tiny_model(tmp_path / "tiny.gguf"), machine, [])
+    assert found.load_settings["pool"] == 3
+    assert "pool" not in found.run_settings

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.schemas import ChatBody
 from tests.support.serving import CHAT, Served
 
 COMPLETE = {"prompt": "abc", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -89,6 +90,23 @@ def test_what_can_not_be_done_is_refused_by_name(
         assert error["param"].startswith(param)
         assert part in error["message"]
         assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_the_sampling_that_is_asked_for_is_the_engine_s():
+    asked = {
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "seed": 3,
+    }
+    assert ChatBody(**CHAT | asked).generation().sampling == asked
+
+
+def test_a_seed_draws_the_same_answer_again(simulated: Served):
+    first, again, other = (simulated.text(temperature=1, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_fields_that_change_nothing_are_ignored(simulated: Served):

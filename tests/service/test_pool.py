@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from profiles.errors import StoreError
 from profiles.vocabulary import WORKLOADS
-from service.generator.launching import serving_of
+from service.generator.launching import best_published, serving_of
 from tests.support import sessions
 from tests.support.flow import Flow
 from tests.support.serving import CHAT, Served, events_of, serving
@@ -131,6 +132,40 @@ def test_a_newly_published_best_profile_is_served(flow: Flow, monkeypatch: pytes
         assert answered_by(served) == newer
 
 
+def test_a_store_that_can_not_be_read_for_a_moment_is_followed_afterwards(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("service.swapping.FOLLOW_S", 0.05)
+    asked: list[object] = []
+
+    def locked_at_first(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) <= 3:
+            raise StoreError("the store is locked")
+        return best_published(*arguments)
+
+    monkeypatch.setattr("service.swapping.best_published", locked_at_first)
+    with serving(flow.home, engine="simulated") as served:
+        with flow.store() as store:
+            newer = store.publish(store.profile(ids(flow)["chat"])).id
+        wait_for(lambda: state(served)["profile"] == newer)
+    assert caplog.text.count("the store is locked") == 1
+
+
+def test_what_is_published_for_load_later_on_is_run_beside(flow: Flow, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("service.swapping.FOLLOW_S", 0.05)
+    with serving(flow.home, engine="simulated", load_workload="writer") as served:
+        main = state(served)["profile"]
+        assert state(served)["load_profile"] is None
+        for _ in range(2):
+            with flow.store() as store:
+                made = replace(store.profile(ids(flow)["chat"]), workload=WORKLOADS["writer"])
+                published = store.publish(made).id
+            wait_for(lambda wanted=published: state(served)["load_profile"] == wanted)
+        wait_for(lambda: len(served.state.running().generators) == 2)
+        assert state(served)["profile"] == main
+
+
 def test_a_profile_that_is_published_while_the_worker_loads_is_served(
     flow: Flow, monkeypatch: pytest.MonkeyPatch
 ):
@@ -182,6 +217,8 @@ def test_a_worker_that_does_not_come_up_leaves_the_old_one_serving(pooled: Serve
     assert refused.status_code == 503
     assert "did not start" in refused.json()["error"]["message"]
     assert answered_by(pooled) == known["chat"]
+    # The one for load made room for it, and comes back.
+    wait_for(lambda: state(pooled)["load_profile"] == known["batch"])
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from profiles.documents import read_profile
-from profiles.vocabulary import WORKLOADS
+from profiles.vocabulary import WORKLOADS, Config
 from service.answers import Answers, StoredAnswer
 from tests.support.flow import Flow
 from tests.support.serving import Served, serving
@@ -92,11 +94,35 @@ def test_a_profile_by_its_id_as_json_and_yaml(searched: tuple[Served, Flow]):
     assert served.client.get("/v1/profiles/p-nothing").status_code == 404
 
 
+def test_a_question_makes_no_variant(searched: tuple[Served, Flow]):
+    served, flow = searched
+    with flow.store() as store:
+        found = store.profile(store.profiles()[0].id)
+        made = store.publish(replace(found, config=Config("simulated", "bf16", found.config.settings)))
+    shutil.rmtree(flow.home.variants)
+    response = served.client.get(f"/v1/profiles/{made.id}", params={"format": "llama-server"})
+    assert response.status_code == 404
+    assert "cputune models prepare tiny --variants bf16" in response.json()["error"]["message"]
+    assert not list(flow.home.variants.rglob("*.gguf"))
+
+
 def test_history_is_listed_paged_and_filtered(searched: tuple[Served, Flow]):
     served, flow = searched
     (study,) = served.client.get("/v1/studies").json()["studies"]
     assert study["id"] == flow.study().id
     assert served.client.get("/v1/studies", params={"offset": 1}).json()["studies"] == []
+    right = {"model": "tiny", "machine": study["machine"], "workload": "chat", "status": study["status"]}
+    wrong = {"machine": "another", "workload": "rag", "status": "failed"}
+    (published, *_older) = served.client.get("/v1/profiles").json()["profiles"]
+    for path, kept, one in (("studies", right, study), ("profiles", right, published)):
+        filters = {name: value for name, value in kept.items() if name != "status" or path == "studies"}
+        found = served.client.get(f"/v1/{path}", params=filters).json()[path]
+        assert found[0]["id"] == one["id"]
+        for name in set(filters) & set(wrong):
+            assert served.client.get(f"/v1/{path}", params={name: wrong[name]}).json()[path] == [], name
+    odd = served.client.get("/v1/studies", params={"status": "odd"})
+    assert odd.status_code == 422
+    assert study["status"] in odd.json()["error"]["message"]
     full = served.client.get(f"/v1/studies/{study['id']}").json()
     assert full["result"]["status"] == study["status"]
     trials = served.client.get(f"/v1/studies/{study['id']}/trials", params={"limit": 2}).json()["trials"]

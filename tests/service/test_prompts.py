@@ -72,6 +72,27 @@ def test_a_very_long_conversation_is_not_rendered_turn_by_turn():
     assert session.rendered <= 15
 
 
+class Pairs(Words):
+    """Two characters are a token."""
+
+    def tokenize(self, text: str, *, leading: bool = True) -> list[int]:
+        del leading
+        return [hash(text[at : at + 2]) for at in range(0, len(text), 2)]
+
+    def detokenize(self, tokens: Sequence[int]) -> bytes:
+        return b"!" * len(tokens)
+
+
+def test_what_was_generated_keeps_its_ids_and_what_was_only_asked_is_tokenized_anew():
+    session = Pairs()
+    prompts = Prompts(cast("Session", session), CONTEXT)
+    text, asked, _room = prompts.of({"prompt": "typ"})
+    prompts.remember(text, asked, [])
+    assert prompts.of({"prompt": "typing"})[1] == session.tokenize("typing")
+    prompts.remember(text, asked, [7])
+    assert prompts.of({"prompt": "typ!ed"})[1] == [*asked, 7, *session.tokenize("ed")]
+
+
 def test_unless_it_is_asked_for_nothing_is_dropped():
     with pytest.raises(RefusedError, match="the prompt has 91 tokens"):
         fitted(said(*[("user", "x" * 7)] * 13), Words())

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,14 +25,17 @@ from tuner.setup import add_model
 
 LONG = {**CHAT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
 ENDS_S = 5.0
+SLOW = ("tests.support.slow_service",)
 
 
 @contextmanager
-def service(log: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def service(
+    log: Path, *options: str, program: Sequence[str] = SLOW, answers: str = "/readyz"
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A service of its own process, and its address once it answers; killed at the end if it still runs."""
     with log.open("wb") as lines:
         child = subprocess.Popen(
-            process.python_argv("tests.support.slow_service", "--port", "0", *options),
+            process.python_argv(*program, "--port", "0", *options),
             env=process.python_environment() | {"CPUTUNE_SERVE_ENGINE": "simulated"},
             stderr=lines,
         )
@@ -40,7 +43,7 @@ def service(log: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes],
         wait_for(lambda: "listening on" in log.read_text() or child.poll() is not None, 30.0)
         found = re.search(r"listening on (\S+)", log.read_text())
         assert found, log.read_text()
-        wait_for(lambda: httpx.get(f"{found[1]}/readyz").status_code in (200, 401), 30.0)
+        wait_for(lambda: httpx.get(f"{found[1]}{answers}").status_code in (200, 401), 30.0)
         yield child, found[1]
     finally:
         child.kill()
@@ -79,6 +82,20 @@ def test_g13_a_signal_ends_a_stream_and_a_search_within_five_seconds(
     assert [one for one in started if one.is_running() and one.status() != "zombie"] == []
     with Store.open(Home(registered).database) as store:
         assert [str(study.status) for study in store.studies()] == ["interrupted"]
+
+
+def test_g13_a_signal_ends_it_also_while_an_engine_is_looked_at(
+    registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A thread waits for a child then, as it does while a variant is made."""
+    monkeypatch.setenv("CPUTUNE_SIMULATED_FAULTS", '{"*": "hang_on_import"}')
+    ours = ("tuner.cli.main", "serve")
+    with service(tmp_path / "log", program=ours, answers="/healthz") as (child, _address):
+        wait_for(lambda: psutil.Process(child.pid).children())
+        started = psutil.Process(child.pid).children(recursive=True)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=ENDS_S) == 0, (tmp_path / "log").read_text()
+    assert [one for one in started if one.is_running() and one.status() != "zombie"] == []
 
 
 def test_g14_there_is_one_service_with_a_generator_for_a_data_folder(registered: Path, tmp_path: Path):

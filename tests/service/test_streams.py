@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from service.generator.generator import State
@@ -164,6 +167,67 @@ def test_g05_an_engine_that_hangs_is_ended_and_started_again(
         assert served.generator.state is State.READY
 
 
+def test_g05_a_slow_batch_is_not_taken_for_a_hung_one_and_has_an_end_too(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.generator.keeper.STALLED_S", 0.6 * sessions.LABOUR_S)
+    with made(tmp_path_factory, sessions.Laborious) as served:
+        assert served.text()
+        assert served.generator.restarts == 0
+        monkeypatch.setattr("service.generator.keeper.SILENT_S", 0.2 * sessions.LABOUR_S)
+        response = served.client.post(PATH, json=CHAT)
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "worker_failed")
+
+
+def test_it_is_ready_after_its_warm_up_only_and_what_comes_earlier_waits(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    with made(tmp_path_factory, sessions.Cold) as served:
+        began = time.monotonic()
+        assert served.text()
+        assert time.monotonic() - began < sessions.COLD_S / 2
+        assert served.generator.worker_pid is not None
+        os.kill(served.generator.worker_pid, signal.SIGKILL)
+        wait_for(lambda: served.client.get("/readyz").status_code == 503)
+        assert served.text()
+        again = served.client.get("/readyz")
+        assert (again.status_code, again.json()["generator"]["restarts"]) == (200, 1)
+
+
+def test_a_worker_that_dies_over_a_prompt_takes_with_it_nobody_who_waits(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    prompt = {**SLOW_PROMPT, "messages": [{"role": "user", "content": "x" * 3200}]}
+    with made(tmp_path_factory, sessions.Slow, parallel=1) as served, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(served.client.post, PATH, json=prompt)
+        wait_for(lambda: served.generator.load == (1, 0))
+        second = pool.submit(served.text)
+        wait_for(lambda: served.generator.load == (1, 1))
+        assert served.generator.worker_pid is not None
+        os.kill(served.generator.worker_pid, signal.SIGKILL)
+        failed = first.result()
+        # Nothing was sent yet: it has a status of its own, and may be tried again.
+        assert (failed.status_code, failed.json()["error"]["code"]) == (503, "worker_failed")
+        assert int(failed.headers["Retry-After"]) >= 1
+        assert second.result()
+        assert served.generator.restarts == 1
+
+
+def test_no_more_run_at_a_time_than_pays(tmp_path_factory: pytest.TempPathFactory):
+    body = {**CHAT, "max_tokens": 40, "ignore_eos": True}
+    with made(tmp_path_factory, sessions.Crowded) as served, ThreadPoolExecutor(3) as pool:
+
+        def together(count: int) -> list[Future[httpx.Response]]:
+            return [pool.submit(served.client.post, PATH, json=body) for _ in range(count)]
+
+        for count in (1, 2):
+            assert {one.result().status_code for one in together(count)} == {200}
+        assert served.client.get("/readyz").json()["generator"]["places"] == 1
+        late = together(3)
+        wait_for(lambda: served.generator.load == (1, 2))
+        assert {one.result().status_code for one in late} == {200}
+
+
 def test_m07_without_a_chat_template_chat_is_refused_and_completions_work(
     tmp_path_factory: pytest.TempPathFactory,
 ):
@@ -189,12 +253,16 @@ def test_g08_every_chunk_has_the_fields_that_clients_depend_on(simulated: Served
     assert reasons == [None] * (len(chunks) - 1) + ["length"]
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == CHAT["max_tokens"]
+    timings = chunks[-1]["timings"]
+    assert timings["ttft_ms"] > 0
+    assert timings["tokens_per_second"] == pytest.approx(1000 / timings["tpot_ms"], rel=0.01)
+    assert timings["cached_tokens"] == usage["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 @pytest.mark.parametrize(
     ("changes", "tokens"),
     [({"max_tokens": None}, None), ({"max_tokens": -1}, None), ({"max_tokens": 10**9}, None),
-     ({"max_tokens": 3, "stop": None, "temperature": None, "top_p": None, "seed": None}, 3),
+     ({"max_tokens": 3, "stop": None, "temperature": None, "top_p": None, "seed": None, "stream": None}, 3),
      ({"max_tokens": None, "max_completion_tokens": 4}, 4)],
 )  # fmt: skip
 def test_g10_null_is_absent_and_a_bound_beyond_the_context_is_the_context(
@@ -224,6 +292,17 @@ def test_g12_a_slow_prompt_keeps_the_connection_alive_past_any_proxy(
     assert text.startswith(": keep-alive\n\n")
     assert text.count(": keep-alive") >= 3
     assert text.endswith("data: [DONE]\n\n")
+
+
+def test_g12_a_stream_that_waits_for_the_prompt_of_another_is_kept_alive_too(
+    slow: Served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("service.streaming.KEEP_ALIVE_S", 0.05)
+    with slow.client.stream("POST", PATH, json=LONG) as response:
+        lines = response.iter_lines()
+        next(line for line in lines if '"content"' in line)
+        with sent(slow, SLOW_PROMPT):
+            assert ": keep-alive" in lines
 
 
 def test_s17_every_piece_is_sent_alone(slow: Served):
@@ -259,6 +338,20 @@ def test_equal_requests_at_temperature_0_are_computed_once_where_that_is_asked_f
         for number in range(2):
             served.text(max_tokens=number + 1)
         assert served.client.post(PATH, json=CHAT).json()["timings"]["ttft_ms"] > 0, "it is bounded"
+
+
+def test_what_other_weights_of_that_name_answered_is_no_answer(tmp_path_factory: pytest.TempPathFactory):
+    with made(tmp_path_factory, sessions.Slow, deterministic_cache=2) as served:
+
+        def ttft_ms() -> float:
+            return float(served.client.post(PATH, json=CHAT).json()["timings"]["ttft_ms"])
+
+        assert (ttft_ms() > 0, ttft_ms()) == (True, 0)
+        name = served.generator.serving.model
+        write_tiny_model(Path(served.state.store.model(name).source), weight=0.5)
+        swapped = served.client.post("/v1/generator/profile", json={"profile": "default"})
+        assert (swapped.status_code, swapped.json()["model"]) == (200, name)
+        assert ttft_ms() > 0
 
 
 def test_by_default_no_answer_is_kept(simulated: Served):

@@ -1,9 +1,10 @@
-"""Simulated sessions with faults that need more than a variable: slow, failing, hanging, untemplated."""
+"""Simulated sessions that behave as more than a variable can tell: slow, crowded, failing, hanging."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,9 @@ from tuner.engines.base import EngineError, Token
 from tuner.engines.simulated.session import SimulatedSession
 
 STEP_S = 0.01
+COLD_S = 1.0
+CROWDED_S = 0.05
+LABOUR_S = 2.0
 FAILS_AFTER = 3
 
 
@@ -50,6 +54,41 @@ class Told(Slow):
     def configure(self, settings: Mapping[str, Setting], context_tokens: int, streams: int) -> None:
         super().configure(settings, context_tokens, streams)
         os.write(2, f"n_threads={settings['n_threads']}\n".encode())
+
+
+class Cold(SimulatedSession):
+    """Its first step takes long, as where memory is touched for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pause_s = COLD_S
+
+    def step(self) -> list[Token]:
+        threading.Event().wait(self._pause_s)
+        self._pause_s = 0.0
+        return super().step()
+
+
+class Crowded(SimulatedSession):
+    """Several sequences together get far fewer tokens per second than one alone, by the machine's clock."""
+
+    def step(self) -> list[Token]:
+        threading.Event().wait(CROWDED_S if len(self._running) > 1 else CROWDED_S / 10)
+        return super().step()
+
+    def now_ns(self) -> int:
+        return time.perf_counter_ns()
+
+
+class Laborious(SimulatedSession):
+    """A prompt that is longer than the warm-up's takes long, and is work."""
+
+    def step(self) -> list[Token]:
+        if any(not one.made and len(one.prompt) > 16 for one in self._running.values()):
+            until = time.process_time() + LABOUR_S
+            while time.process_time() < until:
+                pass
+        return super().step()
 
 
 class Failing(SimulatedSession):

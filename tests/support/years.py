@@ -142,7 +142,7 @@ class Year:
     def history(self, question: tuple[str, str]) -> Sequence[PromotionRecord]:
         return self.log
 
-    def record(
+    async def record(
         self, question: tuple[str, str], action: PromotionAction, running: str | None, other: str | None,
         reason: str, gain: Gain | None = None,
     ) -> None:  # fmt: skip
@@ -167,7 +167,7 @@ class Year:
             depth: [cost + 0.1 * depth + self.random.gauss(0, 0.04) for _ in range(20)] for depth in (7, 9)
         }
 
-    def keep(self, memory: Memory) -> None:
+    async def keep(self, memory: Memory) -> None:
         self.memory = memory
 
     async def measure_set(self, running: str | None) -> Pairs:

@@ -14,6 +14,9 @@ from profiles.vocabulary import TrialStatus
 from tests.support.waiting import wait_for
 from tuner import process
 
+NODE = 0
+"""A NUMA node that every machine has."""
+
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-P", "-c", code]
@@ -101,6 +104,27 @@ def test_e19_affinity_holds_before_the_program_starts():
     )
     out, _ = child.communicate(timeout=20)
     assert out == f"[{cpu}]\n".encode()
+
+
+def test_e18_memory_is_bound_before_the_program_starts():
+    """By the policy itself, for threads that it starts too; a node that is not there binds nothing."""
+    code = (
+        "import threading\n"
+        "from tuner.measurement import counters\n"
+        "ended = threading.Event()\n"
+        "threading.Thread(target=ended.wait).start()\n"
+        "print(counters.memory_policies())\n"
+        "ended.set()\n"
+    )
+    said = {}
+    for node in (None, NODE, 1023):
+        child = process.spawn(python(code), memory_node=node, stdout=subprocess.PIPE)
+        said[node] = child.communicate(timeout=20)[0].decode().strip()
+    if said[NODE] == "[]":
+        pytest.skip("this kernel keeps no numa_maps")
+    if said[NODE] == said[None]:
+        pytest.skip("set_mempolicy is refused here")
+    assert said == {None: said[None], NODE: f"['bind:{NODE}']", 1023: said[None]}
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path):

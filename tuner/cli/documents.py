@@ -123,7 +123,7 @@ class EngineBest(BaseModel):
 
 
 class Reference(Result):
-    """The reference engine as it comes; `ratio` is the best's speed over its, by the search's own rounds."""
+    """The reference engine as it comes; `ratio` is the answer's speed over its, by the search's rounds."""
 
     ratio: float
 

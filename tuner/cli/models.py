@@ -54,7 +54,7 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
     )
     yield f"  {row['source']}"
     if row["variants"]:
-        yield f"  made: {' '.join(row['variants'])}"
+        yield f"  variants: {' '.join(row['variants'])}"
 
 
 @app.command()

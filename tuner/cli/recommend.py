@@ -164,8 +164,8 @@ def lines(given: Recommendation, question: Question, *, is_here: bool) -> Iterat
         yield f"Brought over: {'; '.join(given.changes)}"
     if given.profile is not None and given.profile.speedup is not None and given.profile.speedup.low > 1:
         gain = given.profile.speedup
-        where = "here" if given.basis == "exact" else "there"
-        yield f"Measured {where}: {gain.estimate:.2f}x the default ({gain.low:.2f} to {gain.high:.2f})."
+        where = given.measured_on if given.basis == "similar" else "this machine"
+        yield f"Measured on {where}: {gain.estimate:.2f}x the default ({gain.low:.2f} to {gain.high:.2f})."
     if given.basis != "exact":
         where = "" if is_here else " on that machine"
         again = SearchRequest(given.model.name, question.workload, question.quality, limits=question.limits)

@@ -28,6 +28,8 @@ SHOWN: tuple[tuple[str, str, int], ...] = (
     ("top1_agreement", "top-1 agreement", 3),
 )
 """Metric, name of its line, digits."""
+EXPORTED = "llama_cpp"
+"""The engine whose profiles `export` writes as a command; of others it writes documents."""
 Document = Mapping[str, Any]
 
 
@@ -147,8 +149,10 @@ def conclusion(document: Document) -> list[str]:
     if status != "confirmed":
         lines.append(f"  {again} --budget 5m      more time for a surer answer")
     lines.append(f"  cputune show {profile or document['study']} --trials")
-    if profile:
+    if profile and document["best"]["engine"] == EXPORTED:
         lines.append(f"  cputune export {profile}      start llama-server with it")
+    elif profile:
+        lines.append(f"  cputune serve --profile {profile}      answer requests with it")
     lines.append(f"  {again} --fresh      start anew")
     return lines
 

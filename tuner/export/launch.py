@@ -69,8 +69,7 @@ class Launch:
     @property
     def node(self) -> int | None:
         """The NUMA node of the placement; None for any other one."""
-        value = str(self.setting(placement.PLACEMENT, placement.ANYWHERE))
-        return int(value.removeprefix("node")) if value.startswith("node") else None
+        return placement.node(self.config)
 
     def require(self, engine: str, target: str) -> None:
         """UsageError where the target runs another engine."""

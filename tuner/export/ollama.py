@@ -63,6 +63,8 @@ def _unsaid(launch: Launch) -> tuple[str, ...]:
         found.append("Ollama can't switch weight repacking off (repack=false)")
     if launch.config.get("swa_full") is not None:
         found.append("Ollama decides about the cache of a sliding window itself (swa_full)")
+    if launch.setting("numa", "off") != "off":
+        found.append(f"Ollama can't spread threads over NUMA nodes (numa={launch.setting('numa', 'off')})")
     if launch.setting("kv_unified", False):
         found.append("Ollama can't share one cache among the streams (kv_unified=true)")
     if re.search(r"-\d{5}-of-\d{5}\.gguf$", launch.model_path):

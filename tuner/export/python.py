@@ -33,6 +33,9 @@ def as_python(launch: Launch) -> str:
     ):
         if bool(launch.setting(name, default)) is not default:
             arguments[argument] = str(not default)
+    if launch.setting("numa", "off") != "off":
+        strategy = str(launch.setting("numa", "off")).upper()
+        arguments["numa"] = f"llama_cpp.GGML_NUMA_STRATEGY_{strategy}"
     arguments["verbose"] = "False"
     lines = "".join(f"    {name}={value},\n" for name, value in arguments.items())
     return (
@@ -59,6 +62,8 @@ def _unsaid(launch: Launch) -> tuple[str, ...]:
         for name, value in launch.variables.items()
         if name in _BEFORE_START
     ]
+    if launch.node is not None:
+        found.append(f"start Python with numactl --membind={launch.node}: the script binds no memory")
     if not launch.setting("repack", True):
         found.append("Llama has no argument that switches weight repacking off (repack=false): it repacks")
     if launch.streams > 1:

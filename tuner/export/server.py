@@ -10,6 +10,7 @@ from tuner.export.launch import LLAMA_CPP, Launch, comments
 _VARIABLES = {
     "-m": "MODEL", "-c": "CTX_SIZE", "-np": "N_PARALLEL", "-t": "THREADS", "-b": "BATCH", "-ub": "UBATCH",
     "-fa": "FLASH_ATTN", "-ctk": "CACHE_TYPE_K", "-ctv": "CACHE_TYPE_V", "--load-mode": "LOAD_MODE",
+    "--numa": "NUMA",
 }  # fmt: skip
 _SWITCHES = {
     "--swa-full": ("SWA_FULL", "1"), "--no-repack": ("REPACK", "off"), "-kvu": ("KV_UNIFIED", "1"),
@@ -71,6 +72,8 @@ def flags(launch: Launch) -> dict[str, str]:
         found["-kvu"] = ""
     if not launch.setting("repack", True):
         found["--no-repack"] = ""
+    if launch.setting("numa", "off") != "off":
+        found["--numa"] = str(launch.setting("numa", "off"))
     mode = _load_mode(launch)
     if mode != "mmap":
         found["--load-mode"] = mode
@@ -80,7 +83,7 @@ def flags(launch: Launch) -> dict[str, str]:
 def prefix(launch: Launch) -> list[str]:
     """The launcher of the placement, with its words; none where it may run anywhere."""
     if launch.node is not None:
-        return ["numactl", f"--cpunodebind={launch.node}", "--localalloc"]
+        return ["numactl", f"--cpunodebind={launch.node}", f"--membind={launch.node}"]
     return [] if launch.cpus is None else ["taskset", "-c", format_cpu_list(launch.cpus)]
 
 

@@ -154,7 +154,7 @@ class Bench:
             rounds=tuple(ran),
             requested=requested,
             effective=effective,
-            unknown=tuple(sorted(set(requested) - set(effective))),
+            unknown=tuple(sorted({*requested, *_unbound(opened)} - set(effective))),
             load_ms=opened.load_ms,
             first_request_ms=opened.first_request_ms or 0.0,
             seconds=clock.monotonic_s() - began,
@@ -226,6 +226,7 @@ class Bench:
             self._engine_of(config.engine),
             environment=placement.environment(config),
             affinity=affinity,
+            memory_node=placement.node(config),
             memory_bytes=self._memory_bytes,
             log_path=self._log_directory / f"worker-{time.time_ns()}.log",
             deadline_s=self._limit_s(self._deadlines.start_s),
@@ -365,6 +366,13 @@ class Bench:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.worker.kill()
+
+
+def _unbound(opened: _Opened) -> tuple[str, ...]:
+    """The placement, where it is a NUMA node and not all threads take their memory from it alone."""
+    node = placement.node(opened.config)
+    is_bound = node is None or list(opened.worker.memory_policies) == [f"bind:{node}"]
+    return () if is_bound else (placement.PLACEMENT,)
 
 
 def _readable(config: Config) -> dict[str, Setting]:

@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,7 +120,23 @@ def busy_ns() -> int:
 
 def thread_affinities() -> list[list[int]]:
     """The distinct CPU sets that the threads of this process are bound to."""
-    return [list(cpus) for cpus in sorted({tuple(sorted(os.sched_getaffinity(task))) for task in _tasks()})]
+    found = set()
+    for task in _tasks():
+        # Engines end threads whenever they like, also between these two looks.
+        with suppress(ProcessLookupError):
+            found.add(tuple(sorted(os.sched_getaffinity(task))))
+    return [list(cpus) for cpus in sorted(found)]
+
+
+def memory_policies() -> list[str]:
+    """The distinct NUMA policies of this process's threads as numa_maps names them ("default", "bind:1");
+    none where the kernel tells none."""
+    found: set[str] = set()
+    for task in _tasks():
+        # The first mapping is the program itself, which has its thread's policy; more would take longer.
+        with suppress(OSError), open(f"/proc/self/task/{task}/numa_maps", "rb", buffering=0) as maps:
+            found.update(word.decode() for word in maps.read(100).split()[1:2])
+    return sorted(found)
 
 
 def _cpu_times() -> dict[str, int]:

@@ -66,6 +66,8 @@ class Worker:
         self._number = 0
         self._closed = False
         self.affinities: Sequence[Sequence[int]] = ()
+        self.memory_policies: Sequence[str] = ()
+        """Where its threads' memory comes from, as numa_maps names it."""
 
     @classmethod
     def start(
@@ -75,12 +77,14 @@ class Worker:
         role: Literal["session", "scorer"] = "session",
         environment: Mapping[str, str] | None = None,
         affinity: Sequence[int] | None = None,
+        memory_node: int | None = None,
         memory_bytes: int | None = None,
         interpreter: str = sys.executable,
         log_path: Path,
         deadline_s: float,
     ) -> Self:
-        """Start a worker and import the engine in it, under its affinity, environment and memory limit.
+        """Start a worker and import the engine in it, under its affinity, environment and memory limit, its
+        memory bound to `memory_node` where the kernel allows that.
 
         `environment` replaces the caller's (see `placement.environment`). What the engine prints goes to
         `log_path`. Raises WorkerError when the engine can't be imported in time, or its threads do not run
@@ -104,6 +108,7 @@ class Worker:
                     # Where an engine crashed is worth a few lines in the log.
                     environment={"PYTHONFAULTHANDLER": "1", **base},
                     affinity=affinity,
+                    memory_node=memory_node,
                     memory_bytes=memory_bytes,
                     stdout=log,
                     stderr=log,
@@ -249,6 +254,7 @@ class Worker:
 
     def _check_affinity(self, answer: Mapping[str, object], affinity: Sequence[int] | None) -> None:
         self.affinities = cast("Sequence[Sequence[int]]", answer.get("affinities", ()))
+        self.memory_policies = cast("Sequence[str]", answer.get("memory_policies", ()))
         if affinity is None:
             return
         allowed = set(affinity)

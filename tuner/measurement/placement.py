@@ -97,6 +97,12 @@ def choices(machine: Machine) -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(cpus)) for name, cpus in found.items() if 0 < len(cpus) < len(usable)}
 
 
+def node(config: Config) -> int | None:
+    """The NUMA node that a worker's memory is bound to, that of its CPUs; None for any other placement."""
+    value = str(config.get(PLACEMENT) or ANYWHERE)
+    return int(value.removeprefix("node")) if value.startswith("node") else None
+
+
 def violation(config: Config, machine: Machine, described: Iterable[Dimension]) -> str | None:
     """Why a configuration can't be placed: a placement of another machine, or more threads than it has
     CPUs. None when it can."""

@@ -43,7 +43,7 @@ class SessionOperations:
             "version": built.version,
             "build": built.build,
             "facts": dict(built.facts),
-            "affinities": counters.thread_affinities(),
+            **_placed(),
         }
 
     def configure(self, payload: Payload) -> dict[str, object]:
@@ -139,7 +139,7 @@ class ScorerOperations:
     def load(self, payload: Payload) -> dict[str, object]:
         """Open the model."""
         self.scorer.load(Path(payload["path"]), payload["settings"])
-        return {"affinities": counters.thread_affinities()}
+        return _placed()
 
     def close(self) -> None:
         """Free the engine."""
@@ -164,7 +164,7 @@ def serve(channel: Channel, role: str, reference: str) -> None:
                 opened = cast("Callable[[], Any]", resolve(reference))()
                 operations = SessionOperations(opened) if role == "session" else ScorerOperations(opened)
             if op == "hello":
-                result: dict[str, object] = {"pid": os.getpid(), "affinities": counters.thread_affinities()}
+                result: dict[str, object] = {"pid": os.getpid(), **_placed()}
             elif op == "close":
                 operations.close()
                 result = {}
@@ -184,6 +184,10 @@ def serve(channel: Channel, role: str, reference: str) -> None:
         channel.send({"id": request["id"], **answer})
         if op == "close":
             return
+
+
+def _placed() -> dict[str, object]:
+    return {"affinities": counters.thread_affinities(), "memory_policies": counters.memory_policies()}
 
 
 def _failure(status: TrialStatus, reason: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from tuner.search.trials import Trials
 class EngineBest:
     """An engine's best by the search's own rounds: one known to be feasible, else one not judged yet.
 
-    `over_best` is its cost over that of the best of all engines; `lost` says why it did not win.
+    `over_best` is its cost over that of the best of all engines; `lost` says why it was not that.
     """
 
     engine: str
@@ -22,6 +22,13 @@ class EngineBest:
     is_judged: bool
     over_best: float | None
     lost: str | None
+
+    def lost_to(self, winner: str) -> str | None:
+        """Why another engine's configuration is the answer; None for the engine of the answer itself.
+
+        The rounds of a search decide nothing: who leads by them may not be confirmed.
+        """
+        return None if self.engine == winner else self.lost or "its lead was not confirmed"
 
 
 def best_of_each(space: Space, trials: Trials) -> Iterator[EngineBest]:

@@ -1,9 +1,9 @@
 """Requests over raw sockets in a process of their own: `python -m tests.benchmarks.serving.client < JOBS`.
 
 Stdin is {"port": 8765, "jobs": [{"at_s": 0.0, "path": "/v1/completions", "bodies": [...]}]}: each job is one
-connection that is kept alive, begins `at_s` seconds after the start and sends its bodies one after another; a
-job without bodies sends one GET. Stdout is, for each job, a list of {"began_s", "first_s", "at_s", "error"}:
-when a request was sent, and when each piece of text came, in seconds since the start.
+connection, kept alive as far as the server does; it begins `at_s` seconds after the start and sends its
+bodies one after another, or one GET where it has none. Stdout is, for each job, a list of {"began_s", "at_s",
+"error"}: when a request was sent, and when each piece of text came, in seconds since the start.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT_S = 120.0
+CLOSED = "the connection was closed"
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,39 @@ def main() -> None:
 
 
 def run_job(port: int, job: dict[str, Any], start: float, results: list[dict[str, Any]]) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        time.sleep(max(0.0, start + job["at_s"] - time.perf_counter()))
-        for body in job["bodies"] or [None]:
+    time.sleep(max(0.0, start + job["at_s"] - time.perf_counter()))
+    # Not before: servers close a connection on which nothing comes for some seconds.
+    connection = connected(port)
+    try:
+        for number, body in enumerate(job["bodies"] or [None]):
             began = time.perf_counter()
-            connection.sendall(request(job["path"], body))
-            at, error = read(connection)
+            at, error = exchange(connection, job["path"], body)
+            if error == CLOSED and number > 0:
+                # Some servers end a connection after a streamed answer: the next request takes another one.
+                connection.close()
+                connection = connected(port)
+                at, error = exchange(connection, job["path"], body)
             at_s = [moment - start for moment in at]
             results.append({"began_s": began - start, "at_s": at_s, "error": error})
+    finally:
+        connection.close()
+
+
+def connected(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def exchange(
+    connection: socket.socket, path: str, body: dict[str, Any] | None
+) -> tuple[list[float], str | None]:
+    """Send a request and read its answer; `CLOSED` where the connection was gone."""
+    try:
+        connection.sendall(request(path, body))
+        return read(connection)
+    except ConnectionError:
+        return [], CLOSED
 
 
 def request(path: str, body: dict[str, Any] | None) -> bytes:
@@ -115,7 +140,7 @@ def read(connection: socket.socket) -> tuple[list[float], str | None]:
     while b"\r\n\r\n" not in head:
         data = connection.recv(65536)
         if not data:
-            return at, "the connection was closed"
+            return at, CLOSED
         head += data
     now = time.perf_counter()
     head, _, held = head.partition(b"\r\n\r\n")

@@ -23,6 +23,7 @@ from tests.benchmarks.serving.rows import (
     left_out,
 )
 from tests.benchmarks.serving.services import Service, llama_cpp_server, llama_server
+from tuner.models.gguf import read_header
 
 RATIO, RATE = "one stream: share of its own bare loop", "requests/s at TTFT p95 <= 1 s"
 
@@ -44,7 +45,8 @@ def rows(
     found: list[Row] = []
     if find_spec("llama_cpp") and find_spec("llama_cpp.server") and find_spec("sse_starlette"):
         start = llama_cpp_server(folder, model, threads, context)
-        found += _compared("llama_cpp.server", start, lambda: bare_tps, prompts, passes, own_ratio, own_rate)
+        endless = Prompts(0, {"logit_bias": {str(eos): -100.0 for eos in _ends(model)}})
+        found += _compared("llama_cpp.server", start, lambda: bare_tps, endless, passes, own_ratio, own_rate)
     else:
         found.append(left_out("llama_cpp.server", "ours ahead", "pip install 'llama-cpp-python[server]'"))
     try:
@@ -57,6 +59,12 @@ def rows(
         own_bare = partial(bench_tps, bench, model, threads["n_threads"])
         found += _compared("llama-server", start, own_bare, prompts, passes, own_ratio, own_rate)
     return found
+
+
+def _ends(model: Path) -> list[int]:
+    """The token that ends an answer, where the file names one."""
+    end = read_header(model).integer("tokenizer.ggml.eos_token_id")
+    return [] if end is None else [end]
 
 
 def _compared(

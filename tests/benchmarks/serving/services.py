@@ -57,11 +57,15 @@ def ours(folder: Path, settings: Mapping[str, object]) -> Iterator[Service]:
 def llama_cpp_server(
     folder: Path, model: Path, threads: Mapping[str, int], context: int
 ) -> Iterator[Service]:
-    """`python -m llama_cpp.server`; RuntimeError where its needs are not installed."""
+    """`python -m llama_cpp.server`; RuntimeError where its needs are not installed.
+
+    A request waits for the one that runs; that server's own way is to cut that one off.
+    """
     port = free_port()
     argv = [
         sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port),
-        "--n_ctx", str(context), *(word for name, n in threads.items() for word in (f"--{name}", str(n))),
+        "--n_ctx", str(context), "--interrupt_requests", "False",
+        *(word for name, n in threads.items() for word in (f"--{name}", str(n))),
     ]  # fmt: skip
     with running(argv, environment(folder), folder / "llama_cpp.server.log", port, "/v1/models") as service:
         yield service

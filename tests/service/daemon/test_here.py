@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -141,15 +142,9 @@ def test_the_default_that_won_is_the_same_as_running_the_defaults(here: Here):
 def test_what_was_refused_is_no_candidate_and_what_ran_before_is_told(here: Here):
     first, second = publish(here), publish(here, config=DEFAULT)
     question = look(here).question
-    here.record(
-        question,
-        PromotionAction.PROMOTED,
-        first,
-        None,
-        "it is faster",
-        Gain(Interval(1.2, 1.1, 1.3, 0.99), 8),
-    )
-    here.record(question, PromotionAction.REFUSED, first, second, "it is not")
+    gain = Gain(Interval(1.2, 1.1, 1.3, 0.99), 8)
+    asyncio.run(here.record(question, PromotionAction.PROMOTED, first, None, "it is faster", gain))
+    asyncio.run(here.record(question, PromotionAction.REFUSED, first, second, "it is not"))
     sight = look(here, first)
     assert (sight.candidate, sight.known, sight.previous) == (None, first, None)
     refused, promoted = here.history(question)
@@ -227,16 +222,37 @@ def test_d06_a_full_disk_degrades_and_what_was_decided_is_stored_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(store), "record_promotion", full)
-        here.record(question, PromotionAction.PROMOTED, profile, None, "it is faster")
+        asyncio.run(here.record(question, PromotionAction.PROMOTED, profile, None, "it is faster"))
         assert service_of(here).degraded == "degraded: the disk is full"
         assert here.history(question)[0].running_id == profile
         assert "disk is full" in (look(here, profile).unable or "")
-        here.keep(Memory())
+        asyncio.run(here.keep(Memory()))
         assert service_of(here).degraded is not None
-    here.keep(Memory())
+    asyncio.run(here.keep(Memory()))
     assert service_of(here).degraded is None
     assert [entry.running_id for entry in store.promotions()] == [profile]
     assert len(here.history(question)) == 1
+
+
+def test_a_store_that_keeps_writers_waiting_stops_nobody_else(here: Here, monkeypatch: pytest.MonkeyPatch):
+    profile, question = publish(here), look(here).question
+    waits, waited = threading.Event(), []
+
+    def locked(*_: object) -> None:
+        waited.append(waits.wait(5.0))
+
+    async def decide() -> None:
+        decided = asyncio.create_task(
+            here.record(question, PromotionAction.PROMOTED, profile, None, "it is faster")
+        )
+        await asyncio.sleep(0)
+        assert here.history(question)[0].running_id == profile
+        waits.set()
+        await decided
+
+    monkeypatch.setattr(type(service_of(here).store), "record_promotion", locked)
+    asyncio.run(decide())
+    assert waited == [True]
 
 
 def test_d06_a_removed_store_degrades_until_it_is_back(here: Here, home: Path, tmp_path: Path):
@@ -245,12 +261,12 @@ def test_d06_a_removed_store_degrades_until_it_is_back(here: Here, home: Path, t
     for file in files:
         file.rename(tmp_path / file.name)
     assert "the file was removed" in (look(here).unable or "")
-    here.keep(Memory())
+    asyncio.run(here.keep(Memory()))
     assert "the file was removed" in (service_of(here).degraded or "")
     for file in files:
         (tmp_path / file.name).rename(file)
     look(here)
-    here.keep(Memory())
+    asyncio.run(here.keep(Memory()))
     assert look(here).unable is None
 
 
@@ -259,7 +275,7 @@ def test_d06_a_side_file_that_can_not_be_written_degrades(here: Here, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    here.keep(Memory())
+    asyncio.run(here.keep(Memory()))
     assert "daemon.json can't be written: No space left" in (service_of(here).degraded or "")
 
 

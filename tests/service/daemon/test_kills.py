@@ -81,7 +81,7 @@ class Stored(Year):
     def history(self, question: tuple[str, str]) -> Sequence[PromotionRecord]:
         return self.store.promotions(fingerprint=question[0], model_digest=question[1])
 
-    def record(
+    async def record(
         self, question: tuple[str, str], action: PromotionAction, running: str | None, other: str | None,
         reason: str, gain: Gain | None = None,
     ) -> None:  # fmt: skip
@@ -99,7 +99,7 @@ class Stored(Year):
         here = Circumstances(*QUESTION, found.engine_build, found.kernel)
         return here, Reference(self.true[found.config.variant], 0.02, 8)
 
-    def keep(self, memory: Memory) -> None:
+    async def keep(self, memory: Memory) -> None:
         self._passes("keep", "before")
         side_file.save(self.folder / "daemon.json", memory)
         self._passes("keep", "after")

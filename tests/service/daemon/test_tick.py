@@ -176,7 +176,8 @@ def test_a_promotion_without_a_doubt_is_settled(watcher: Watcher, year: Calm):
 
 
 def test_what_somebody_else_decided_is_run(watcher: Watcher, year: Calm):
-    year.record(QUESTION, PromotionAction.ROLLED_BACK, None, "p-0", "asked for by command")
+    decided = year.record(QUESTION, PromotionAction.ROLLED_BACK, None, "p-0", "asked for by command")
+    asyncio.run(decided)
 
     async def follow() -> list[bool]:
         return [await watcher.follow(), await watcher.follow()]

@@ -79,13 +79,26 @@ def test_wait_policy_and_placement_come_before_the_program() -> None:
     text = export(placed, "llama-server")
     assert text.startswith("OMP_WAIT_POLICY=passive taskset -c 0-3,8 llama-server")
     node = replace(with_settings(placement="node1"), cpus=(4, 5))
-    assert export(node, "llama-server").startswith("numactl --cpunodebind=1 --localalloc llama-server")
+    assert export(node, "llama-server").startswith("numactl --cpunodebind=1 --membind=1 llama-server")
+    assert "# start Python with numactl --membind=1: the script binds no memory" in export(
+        node, "llama-cpp-python"
+    )
     script = export(placed, "llama-cpp-python")
     before, _, after = script.partition("import llama_cpp")
     assert 'os.environ["OMP_WAIT_POLICY"] = "passive"' in before
     assert "os.sched_setaffinity(0, {0, 1, 2, 3, 8})" in before
     assert "llama_cpp.Llama(" in after
     assert "import os" not in export(LAUNCH, "llama-cpp-python")
+
+
+def test_llama_cpp_s_own_numa_strategy_is_said() -> None:
+    spread = with_settings(numa="distribute")
+    assert "--numa distribute" in export(spread, "llama-server")
+    assert "LLAMA_ARG_NUMA=distribute" in export(spread, "env")
+    assert "numa=llama_cpp.GGML_NUMA_STRATEGY_DISTRIBUTE," in export(spread, "llama-cpp-python")
+    assert "(numa=distribute)" in export(spread, "ollama")
+    for target in ("llama-server", "env", "llama-cpp-python", "ollama"):
+        assert "numa" not in export(with_settings(numa="off"), target).lower()
 
 
 def test_a_launch_of_this_machine_knows_its_cpus() -> None:

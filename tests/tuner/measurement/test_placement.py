@@ -79,6 +79,12 @@ def test_e18_a_change_of_placement_needs_a_fresh_process():
     assert (dimension.default, dimension.scope, dimension.role) == ("none", Scope.PROCESS, Role.PLACEMENT)
 
 
+def test_e18_memory_is_bound_to_the_node_of_the_placement():
+    assert placement.node(config_of("node1")) == 1
+    assert placement.node(config_of("cores")) is None
+    assert placement.node(Config.of("simulated", "source", {})) is None
+
+
 def test_more_threads_than_the_placement_has_cpus_are_no_configuration(model: ModelInfo, workload: Workload):
     machine = machine_of()
     engine = Simulated()

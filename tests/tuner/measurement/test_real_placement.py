@@ -139,6 +139,23 @@ def test_e19_every_thread_of_the_real_engine_is_where_it_was_placed(
     assert {tuple(sorted(os.sched_getaffinity(task))) for task in tasks} == {wanted[where]}
 
 
+@pytest.mark.parametrize("where", ["none", "cores", "node0", "node1"])
+def test_e18_the_policy_of_every_thread_is_read_back(
+    divided: Machine, machine: Machine, config: Config, open_bench: Callable[..., Bench], where: str
+):
+    """A node that is not really there can't be bound to: then it is unknown where memory lies, and said."""
+    bench = open_bench(divided)
+    measured = bench.measure(config.with_settings(placement=where), rounds=1, short_tokens=2, retries=0)
+    tasks = Path(f"/proc/{pid_of(bench)}/task").iterdir()
+    policies = {(task / "numa_maps").read_text().split()[1] for task in tasks}
+    node = placement.node(config.with_settings(placement=where))
+    is_real = node in {node.id for node in machine.numa_nodes}
+    if is_real and policies == {"default"}:
+        pytest.skip("set_mempolicy is refused here")
+    assert policies == {f"bind:{node}" if is_real else "default"}
+    assert measured.unknown == (("placement",) if node is not None and not is_real else ())
+
+
 def test_e18_memory_lies_on_the_node_that_it_was_placed_on(
     machine: Machine, config: Config, open_bench: Callable[..., Bench]
 ):

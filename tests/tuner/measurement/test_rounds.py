@@ -103,3 +103,14 @@ def test_deltas_are_differences_and_the_worst_threads_delay():
     assert found["max_run_delay_ns"] == 90
     assert found["busy_threads"] == 1
     assert "throttled_periods" not in found
+
+
+def test_a_thread_that_ends_while_it_is_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    def look(task: int) -> set[int]:
+        if task == 2:
+            raise ProcessLookupError(3, "No such process")
+        return {task}
+
+    monkeypatch.setattr(counters, "_tasks", lambda: [1, 2, 3])
+    monkeypatch.setattr("os.sched_getaffinity", look)
+    assert counters.thread_affinities() == [[1], [3]]

@@ -66,12 +66,12 @@ class SeveralRunner(SurfaceRunner):
         return factor * ttft_ms, factor * itl_ms
 
 
-def lab_of(engines: Space, factor: float, **more) -> Lab:
+def lab_of(engines: Space, factor: float, budget_s: float = 300.0, **more) -> Lab:
     def fault(config: Config) -> None:
         if config.engine == "broken":
             raise WorkerError(TrialStatus.CRASH, "SIGILL")
 
-    lab = Lab(engines, budget_s=300.0, fault=fault, **more)
+    lab = Lab(engines, budget_s=budget_s, fault=fault, **more)
     runner = SeveralRunner(engines, lab.clock, noise=0.01, fault=fault)
     runner.factor = factor
     lab.runner = lab.search._trials._runner = runner
@@ -105,11 +105,39 @@ def test_the_losers_say_why(engines: Space):
     assert (broken.estimate, broken.lost) == (None, "SIGILL")
 
 
+def test_who_led_by_short_rounds_and_was_not_confirmed_says_so(engines: Space):
+    """The answer's own engine has not lost, even where another one was ahead before the confirmation."""
+    lab = lab_of(engines, 1.3)
+    lab.search.run(engines.default("simulated"))
+    led, behind, broken = lab.search.of_each_engine()
+    assert [one.lost_to("simulated") for one in (led, behind, broken)] == [None, behind.lost, "SIGILL"]
+    assert led.lost_to("slower") == "its lead was not confirmed"
+    assert behind.lost_to("slower") is None
+
+
 def test_an_engine_near_the_best_is_tuned_and_may_win(engines: Space):
     """By its first rule of thumb it is behind; with settings of its own it is ahead."""
     lab = lab_of(engines, 0.9)
     leaders = lab.search.run(engines.default("simulated"))
     assert leaders[0].config.engine == "slower"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("factor", "winner"), [(0.9, "slower"), (1.3, "simulated")])
+def test_other_engines_beside_it_cost_the_best_engine_at_most_3_percent(
+    engines: Space, factor: float, winner: str, seed: int
+):
+    """Within the same budget, whether or not it is the engine that comes first."""
+
+    def found_ms(space: Space, first: str) -> float:
+        lab = lab_of(space, factor, budget_s=60.0, seed=seed)
+        leader = lab.search.run(space.default(first))[0].config
+        assert leader.engine == winner
+        ttft_ms, itl_ms = lab.runner.true_ms(leader)
+        return ttft_ms + (WORKLOADS["chat"].output_tokens - 1) * itl_ms
+
+    alone = replace(engines, engines=(engines.part(winner),))
+    assert found_ms(engines, "simulated") <= 1.03 * found_ms(alone, winner)
 
 
 def test_an_engine_far_behind_gets_no_more_than_first_looks(engines: Space):

@@ -16,15 +16,17 @@ from tuner.engines.llama_cpp.native import (
     LOG,
     engine_version,
     ggml_type,
+    is_numa,
     low,
     set_fields,
     start,
+    use_numa,
     version,
 )
 from tuner.engines.llama_cpp.vocabulary import Vocabulary
 
 CONTEXT_SETTINGS = ("n_ubatch", "flash_attn", "type_k", "type_v", "swa_full", "n_seq_max", "kv_unified")
-LOAD_SETTINGS = ("repack", "mmap", "mlock")
+LOAD_SETTINGS = ("repack", "mmap", "mlock", "numa")
 LEAST_CONTEXT = 512
 """llama-cpp-python's default context: smaller ones would clip its default batch."""
 
@@ -82,6 +84,7 @@ class LoadedModel:
 
     def __init__(self, path: Path, settings: Mapping[str, Setting]) -> None:
         start()
+        use_numa(settings.get("numa", "off"))
         LOG.clear()
         parameters = low.llama_model_default_params()
         repack, mlock = bool(settings.get("repack", True)), bool(settings.get("mlock", False))
@@ -96,6 +99,9 @@ class LoadedModel:
             raise EngineError(f"{path.name} is an encoder-decoder model; only decoders are served")
         self.vocabulary = Vocabulary(self.handle)
         self.facts = _load_facts(repack=repack, mlock=mlock)
+        if "numa" in settings and is_numa() is False:
+            # Which strategy it has under any is not told.
+            self.facts["numa"] = "off"
 
     def close(self) -> None:
         """Free the model; twice is once."""

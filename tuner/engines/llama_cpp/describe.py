@@ -20,6 +20,9 @@ MOST_UBATCH = 8192
 PREFILL_CHUNKS = (32, 128, DEFAULT_UBATCH)
 """Prompt tokens that enter a step beside sequences that generate; the last is all that a batch holds."""
 
+NUMA_STRATEGIES = ("off", "distribute", "isolate", "numactl")
+"""Threads over all nodes in turn, on the node where the process starts, or on what it is bound to."""
+
 KV_TYPES = ("q4_0", "q8_0", "f16")
 KV_BLOCK = 32
 """A quantized KV cache holds blocks of 32 values, so a head's size must be a multiple."""
@@ -108,6 +111,11 @@ class LlamaCpp:
             dimension("repack", (False, True), Scope.LOAD, Role.WEIGHTS),
             dimension("mmap", (True,), Scope.LOAD, Role.WEIGHTS),
             dimension("mlock", (False,), Scope.LOAD, Role.WEIGHTS),
+            *(
+                (dimension("numa", NUMA_STRATEGIES, Scope.PROCESS, Role.PLACEMENT),)
+                if _has_nodes(machine)
+                else ()
+            ),
         )
 
     def default(self, machine: Machine, model: ModelInfo, workload: Workload) -> Config:
@@ -129,6 +137,7 @@ class LlamaCpp:
                 "repack": True,
                 "mmap": True,
                 "mlock": False,
+                **({"numa": NUMA_STRATEGIES[0]} if _has_nodes(machine) else {}),
                 **({"swa_full": True} if _outgrows_window(model, workload) else {}),
                 **(_all_streams_at_once(workload) if workload.streams > 1 else {}),
             },
@@ -182,6 +191,9 @@ class LlamaCpp:
         for name in ("repack", "mmap", "mlock", "swa_full", "kv_unified"):
             if not isinstance(settings.get(name, True), bool):
                 return f"{name}={settings[name]}: allowed is true or false"
+        problem = _numa_problem(settings)
+        if problem is not None:
+            return problem
         if "swa_full" in settings and not model.sliding_window:
             return "swa_full: allowed is to leave it out, the model has no sliding window"
         problem = lock_problem(self._file_bytes(config.variant, model)) if settings.get("mlock") else None
@@ -244,6 +256,23 @@ def _all_streams_at_once(workload: Workload) -> dict[str, Setting]:
 def _outgrows_window(model: ModelInfo, workload: Workload) -> bool:
     """Within the window, a cache of the window alone is the whole cache."""
     return bool(model.sliding_window) and workload.context_tokens > (model.sliding_window or 0)
+
+
+def _has_nodes(machine: Machine) -> bool:
+    """Whether this process may use CPUs of several NUMA nodes."""
+    usable = set(machine.effective.cpus)
+    return sum(not usable.isdisjoint(node.cpus) for node in machine.cpu_nodes) > 1
+
+
+def _numa_problem(settings: Mapping[str, Setting]) -> str | None:
+    strategy, placed = settings.get("numa", "off"), str(settings.get("placement", "none"))
+    if strategy not in NUMA_STRATEGIES:
+        return f"numa={strategy}: allowed is {', '.join(NUMA_STRATEGIES)}"
+    if strategy in ("distribute", "isolate") and placed != "none":
+        return f"numa={strategy} with placement={placed}: it places the threads itself, allowed is none"
+    if strategy == "numactl" and not placed.startswith("node"):
+        return f"numa=numactl with placement={placed}: it keeps to a node, allowed is node0 and the like"
+    return None
 
 
 def _is_count(value: Setting | None, most: int) -> bool:

@@ -29,6 +29,8 @@ FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q
 
 FLASH_ATTENTION = {"off": 0, "on": 1}
 
+NUMA_STRATEGIES = {"off": 0, "distribute": 1, "isolate": 2, "numactl": 3}
+
 _DEBUG, _ERROR, _CONTINUED = 1, 4, 5
 _KEPT_LINES = 2000
 
@@ -106,6 +108,24 @@ def start() -> None:
     """Capture the log and initialise the engine's backend, once a process."""
     LOG.capture()
     low.llama_backend_init()
+
+
+def use_numa(strategy: object) -> None:
+    """Let the engine place its threads on the NUMA nodes itself: once a process, before anything computes.
+
+    Raises EngineError for an unknown strategy.
+    """
+    if strategy not in NUMA_STRATEGIES:
+        raise EngineError(f"unknown numa={strategy}; allowed: {', '.join(NUMA_STRATEGIES)}")
+    if strategy != "off":
+        low.llama_numa_init(NUMA_STRATEGIES[str(strategy)])
+
+
+def is_numa() -> bool | None:
+    """Whether the engine knows of several nodes, which it does under a strategy only; None where the build
+    does not tell."""
+    library = Path(low._lib._name).with_name("libggml-cpu.so")
+    return bool(ctypes.CDLL(str(library)).ggml_is_numa()) if library.exists() else None
 
 
 def version() -> str:

@@ -105,7 +105,19 @@ def recipes(model: ModelInfo) -> tuple[Recipe, ...]:
         needs=("onnxruntime", "onnx", "onnx-ir"),
     )
     mixed = replace(dynamic, label=MIXED, parameters=(*dynamic.parameters, ("in_blocks", OUTLYING)))
-    return full, dynamic, mixed, *(_blockwise(blocks, model) for blocks in BLOCKS)
+    return full, dynamic, mixed, *(_blockwise(blocks, model) for blocks in BLOCKS if _fits(blocks, model))
+
+
+def _fits(blocks: Blocks, model: ModelInfo) -> bool:
+    """Whether the builder can write such blocks of a model's matrices.
+
+    k_quant packs two zero points of 4 bits into a byte, so it takes an even number of blocks in each row
+    (make_matmul_weight_only_node in ONNX Runtime 1.32). Not known here is the feed-forward's own size.
+    """
+    if blocks.algorithm != "k_quant" or blocks.bits != 4:
+        return True
+    rows = (model.hidden_size, model.head_count * model.value_length)
+    return all(ceil(length / blocks.block_size) % 2 == 0 for length in rows)
 
 
 def _blockwise(blocks: Blocks, model: ModelInfo) -> Recipe:

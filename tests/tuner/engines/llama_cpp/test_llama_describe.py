@@ -11,6 +11,7 @@ import pytest
 from probes.core_kinds import CoreKind
 from probes.effective import Effective
 from probes.machine import Machine
+from probes.numa import NumaNode
 from probes.topology import Topology
 from profiles.vocabulary import WORKLOADS, ModelInfo, Workload
 from tuner import process
@@ -292,6 +293,39 @@ def test_e17_an_ordinary_user_may_lock_no_more_than_the_limit() -> None:
 
 
 SEVERAL = ("n_seq_max", "kv_unified", "active_streams", "prefill_chunk")
+
+
+NODES = (NumaNode(0, (0,)), NumaNode(1, (1,)), NumaNode(2, ()))
+
+
+def test_e18_numa_strategies_exist_where_several_nodes_may_be_used() -> None:
+    both = machine(numa_nodes=NODES)
+    assert values("numa", on=both) == ("off", "distribute", "isolate", "numactl")
+    assert ENGINE.default(both, MODEL, CHAT).get("numa") == "off"
+    confined = machine(effective=1, logical=2, numa_nodes=NODES)
+    for other in (machine(), confined):
+        assert "numa" not in {d.name for d in ENGINE.dimensions(other, MODEL, CHAT)}
+        assert ENGINE.default(other, MODEL, CHAT).get("numa") is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "placed", "said"),
+    [
+        ("distribute", "none", None),
+        ("isolate", "none", None),
+        ("numactl", "node1", None),
+        ("off", "node1", None),
+        ("distribute", "node1", "numa=distribute with placement=node1: it places the threads itself"),
+        ("isolate", "cores", "numa=isolate with placement=cores"),
+        ("numactl", "none", "numa=numactl with placement=none: it keeps to a node"),
+        ("mirror", "none", "numa=mirror: allowed is off, distribute, isolate, numactl"),
+    ],
+)
+def test_a_strategy_and_a_placement_that_contradict_each_other(
+    strategy: str, placed: str, said: str | None
+) -> None:
+    found = violation(numa=strategy, placement=placed)
+    assert found is None if said is None else (found or "").startswith(said)
 
 
 def test_several_streams_have_settings_of_their_own() -> None:

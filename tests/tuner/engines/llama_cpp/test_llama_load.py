@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from probes.machine import probe
 from tests.support.builds import safe
 from tuner import process
 from tuner.engines.llama_cpp import locking
@@ -37,7 +38,7 @@ print(json.dumps({
 """
 
 
-def opened(path: Path, *, unprivileged: bool = False, **settings: bool) -> dict[str, object]:
+def opened(path: Path, *, unprivileged: bool = False, **settings: bool | str) -> dict[str, object]:
     argv = [sys.executable, "-P", "-c", CHILD, str(path), json.dumps(settings)]
     ending = process.run([*argv, "unprivileged" if unprivileged else "as is"], deadline_s=60)
     assert ending.returncode == 0, ending.log_tail
@@ -64,3 +65,11 @@ def test_e17_a_lock_is_told_as_the_kernel_holds_it(demo_model: Path) -> None:
     held = opened(demo_model, mlock=True)
     assert held["effective"]["mlock"] is is_enough
     assert (held["locked_mib"] * 2**20 > 0.5 * size) is is_enough
+
+
+def test_e12_a_numa_strategy_that_has_no_effect_is_seen(demo_model: Path) -> None:
+    """On a machine of one node every strategy is none; on others the engine does not tell which it has."""
+    nodes = [node for node in probe().numa_nodes if node.cpus]
+    held = {name: opened(demo_model, numa=name)["effective"].get("numa") for name in ("off", "distribute")}
+    assert held == {"off": "off", "distribute": "off" if len(nodes) == 1 else None}
+    assert "numa" not in opened(demo_model)["effective"]

@@ -96,8 +96,21 @@ def test_the_steps_from_a_gguf_file() -> None:
     assert chains["fp32"] == ["huggingface", "fp32"]
     assert chains["int8"] == ["huggingface", "fp32", "int8"]
     assert chains["int4_b32"] == ["huggingface", "int4_b32"]
-    assert set(chains) == set(variants.LABELS)
+    assert set(chains) == set(variants.LABELS) - {"int4_b128"}
     assert ENGINE.reference(GGUF).label == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "heads", "labels"),
+    [(576, 9, {"int4_b32"}), (640, 10, {"int4_b32"}), (1024, 16, {"int4_b32", "int4_b128"}),
+     (1024, 9, {"int4_b32"}), (2048, 32, {"int4_b32", "int4_b128"})],
+)  # fmt: skip
+def test_blocks_that_the_builder_can_not_write_are_not_tried(
+    hidden: int, heads: int, labels: set[str]
+) -> None:
+    """An odd number of them in a row: SmolLM2's 576 and Gemma 3's 640 in blocks of 128."""
+    model = replace(GGUF, hidden_size=hidden, head_count=heads)
+    assert {recipe.label for recipe in ENGINE.recipes(model) if recipe.label.startswith("int4")} == labels
 
 
 def test_a_hugging_face_folder_saves_the_first_step() -> None:

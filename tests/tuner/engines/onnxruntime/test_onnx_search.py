@@ -1,4 +1,4 @@
-"""A whole search on a folder that is run as it is: nothing of it takes PyTorch."""
+"""A folder that is run as it is: searched, shown, exported, served, and nothing of it takes PyTorch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import pytest
 
 from profiles.vocabulary import Workload
 from tests.support.flow import Flow
+from tests.support.lives import show_export_and_serve
 from tuner.home import Home
 
 pytestmark = pytest.mark.real
 
 
-def test_m10_an_onnx_genai_folder_is_searched_without_torch(
-    home: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_m10_an_onnx_genai_folder_is_searched_and_served_without_torch(
+    home: Path,
+    tiny_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     # A module of this name ahead of the real one ends every process that imports it.
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
@@ -29,3 +34,5 @@ def test_m10_an_onnx_genai_folder_is_searched_without_torch(
     assert document["baseline"]["variant"] == "source"
     assert document["trials"]["complete"] >= 1
     assert document["trials"]["failed"] == 0
+    exported = show_export_and_serve(flow, document, capsys)
+    assert exported["model"] == str(tiny_folder)
