@@ -154,15 +154,16 @@ class Jobs:
         self._jobs[job.id] = job
         while len(self._jobs) > KEPT_JOBS:
             del self._jobs[next(iter(self._jobs))]
-        storage = ["--storage", self._storage] if self._storage else []
+        # Not among the words, which every user of the machine may read: a URL may hold a password.
+        storage = {"CPUTUNE_STORAGE": self._storage} if self._storage else {}
         progress = ["--progress", "json"] if command == "search" else []
-        words = [command, *arguments, *storage, "--json", *progress]
+        words = [command, *arguments, "--json", *progress]
         out, err = os.pipe(), os.pipe()
         try:
             self._child = process.spawn(
                 process.python_argv("tuner.cli.main", *words),
                 environment=process.python_environment()
-                | {"CPUTUNE_HOME": str(self._home.root), **job.stopping.environment},
+                | {"CPUTUNE_HOME": str(self._home.root), **storage, **job.stopping.environment},
                 stdout=out[1],
                 stderr=err[1],
                 pass_fds=job.stopping.pass_fds,

@@ -152,6 +152,25 @@ def test_a_search_that_is_being_cancelled_still_runs_until_it_has_ended(
     assert seen == [(0, {"event": "ready"}), (1, {"event": "end", "state": "cancelled", "error": None})]
 
 
+def test_a_database_url_is_no_word_that_others_can_read(home: Path, monkeypatch: pytest.MonkeyPatch):
+    url = "postgresql://somebody:secret@localhost/tuning"
+    code = "import os, sys; print(sys.argv[1:], os.environ['CPUTUNE_STORAGE'], file=sys.stderr); sys.exit(2)"
+    monkeypatch.setattr(
+        "service.jobs.process.python_argv", lambda _, *words: [sys.executable, "-c", code, *words]
+    )
+
+    async def live() -> Job:
+        jobs = Jobs(Home(home), url)
+        job = await jobs.start(["--budget", "10s"])
+        async for _ in job.watch(0):
+            pass
+        await jobs.close()
+        return job
+
+    error = asyncio.run(live()).error
+    assert error == f"['search', '--budget', '10s', '--json', '--progress', 'json'] {url}"
+
+
 def test_of_a_long_search_the_last_events_are_kept_with_their_places(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("service.jobs.KEPT_EVENTS", 3)
 

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 Storage = Annotated[
-    str | None, typer.Option(metavar="URL", help="Database URL or path [default: in the data folder].")
+    str | None,
+    typer.Option(
+        metavar="URL", envvar="CPUTUNE_STORAGE", help="Database URL or path [default: in the data folder]."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

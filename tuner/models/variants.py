@@ -149,7 +149,9 @@ class _Making:
         try:
             reason = self._run(step, origin, partial) or self._unsound(step, partial)
             if reason is not None:
-                failure = f"{self._engine.name} cannot make {step.label} of {self._source.name}: {reason}"
+                # A step with a maker of its own is shared among engines.
+                maker = "cputune" if step.maker else self._engine.name
+                failure = f"{maker} cannot make {step.label} of {self._source.name}: {reason}"
                 self._failures[path] = failure
                 raise ModelFileError(failure)
             self._shelf.publish(partial, path)

@@ -323,7 +323,7 @@ def test_a_step_that_fails_is_tried_once_for_all_that_need_it(chain: Chain) -> N
     broken = chain.step("broken")
     with VariantCache(chain.world.folder) as cache:
         for name in ("b", "c"):
-            with pytest.raises(ModelFileError, match="fake cannot make broken of tiny: no such operator"):
+            with pytest.raises(ModelFileError, match="cputune cannot make broken of tiny: no such operator"):
                 chain.ensure(cache, chain.step(name, broken))
         assert chain.ensure(cache, chain.step("d")).label == "d"
     assert chain.runs == "brokend"
