@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from probes.machine import Machine
 from profiles.metrics import METRICS, flat_name
-from profiles.records import Conditions, StudyRecord, TrialRecord
+from profiles.records import StudyRecord, TrialRecord
 from profiles.store import Store
-from profiles.vocabulary import Config, Setting, TrialStatus
+from profiles.vocabulary import Config, RoundSamples, Setting, TrialStatus
 from tuner import engines
 from tuner.engines.base import Dimension
 from tuner.measurement import placement
@@ -23,8 +23,8 @@ from tuner.search.space import EngineSpace, Space
 class Recorded:
     """A study as it was measured: `space` holds the variants and values that its trials had.
 
-    `ledger` has the rounds that the search saw, under the conditions of its answer; those of confirmations
-    and of trials that a user declared wrong are not among them.
+    `ledger` has the rounds that the search saw, under the conditions of its answer where there are any; those
+    of confirmations and of trials that a user declared wrong are not among them.
     """
 
     study: StudyRecord
@@ -104,12 +104,17 @@ def recorded(store: Store, study: StudyRecord) -> Recorded:
         parts.append(EngineSpace(engine, variants, dimensions))
     space = Space(machine, model, study.workload, tuple(parts))
     ledger = Ledger(space, study.objectives[0])
-    conditions: Conditions = "loaded" if study.result.get("conditions") == "loaded" else "quiet"
-    rounds = store.short_rounds(study.id, conditions)
+    rounds = _short_rounds(store, study)
     for trial in trials:
         if trial.measurement_key and not trial.status.failed and trial.invalidated_at is None:
             ledger.add(trial.config, rounds.pop(trial.measurement_key, ()))
     return Recorded(study, space, ledger, trials)
+
+
+def _short_rounds(store: Store, study: StudyRecord) -> dict[str, tuple[RoundSamples, ...]]:
+    """Those under the answer's conditions; the quiet ones where load came with the confirmation only."""
+    loaded = store.short_rounds(study.id, "loaded") if study.result.get("conditions") == "loaded" else {}
+    return loaded or store.short_rounds(study.id, "quiet")
 
 
 def _seen(metrics: Mapping[str, float]) -> str:

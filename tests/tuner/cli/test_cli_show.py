@@ -18,6 +18,7 @@ from tuner.cli.main import run
 from tuner.cli.show import trial_lines
 from tuner.engines.simulated import faults
 from tuner.home import Home
+from tuner.search.recorded import recorded
 from tuner.workshop import Workshop
 
 
@@ -133,3 +134,12 @@ def test_a_study_of_an_engine_that_is_gone_is_shown_without_the_why(
     assert "gone" in document["note"]
     assert run(["show", after["study"]]) == 0
     assert "can't be explained here" in capsys.readouterr().out
+
+
+def test_where_load_came_with_the_confirmation_the_rounds_before_explain(flow_after: Flow):
+    with flow_after.store() as store:
+        (study,) = store.studies(searches_only=True)
+        before = recorded(store, study).ledger.ranked()
+        store.finish_study(study.id, study.status, {**study.result, "conditions": "loaded"})
+        after = recorded(store, store.study(study.id)).ledger.ranked()
+    assert [estimate.config for estimate in after] == [estimate.config for estimate in before] != []
